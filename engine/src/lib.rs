@@ -1,1 +1,14 @@
+//! The inferencelayer compute core: ops are recorded into programs, backends prepare programs into plans,
+//! plans are replayed. `no_std` + alloc; the wgpu backend is behind feature `gpu`.
 #![no_std]
+
+extern crate alloc;
+
+pub mod backend;
+pub mod error;
+pub mod op;
+pub mod program;
+pub mod reference;
+pub mod tensor;
+
+pub use error::{Error, Result};

@@ -1,0 +1,169 @@
+//! What a backend offers: it holds weights, prepares programs and replays them.
+
+use alloc::{boxed::Box, format, string::String, vec::Vec};
+use core::task::{Context, Poll};
+
+use crate::{
+    Error, Result,
+    program::{BufferId, Counts, Program, Role},
+    tensor::{DType, Format, MaybeSendSync, Weight, WeightSpec, WeightUse},
+};
+
+/// What a backend can do and prefers; fixed for its lifetime.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Capabilities {
+    /// For people: kind, adapter, driver.
+    pub name: String,
+    /// Element type of activations between ops.
+    pub activations: DType,
+    /// Format to keep matrices in.
+    pub matrices: Format,
+    /// Format to keep lookup tables in.
+    pub tables: Format,
+}
+
+impl Capabilities {
+    /// The format a weight of this use is kept in.
+    pub fn format_for(&self, usage: WeightUse) -> Format {
+        match usage {
+            WeightUse::Matrix => self.matrices,
+            WeightUse::Table => self.tables,
+            WeightUse::Vector => Format::F32,
+        }
+    }
+}
+
+/// Takes a weight's rows as they come, so that a checkpoint never has to be in memory whole.
+pub trait WeightSink {
+    /// Appends little-endian elements of `source` (f32, f16 or bf16); pieces may end anywhere between elements.
+    ///
+    /// # Errors
+    /// `Shape` if more arrives than the weight holds, and the backend's own errors.
+    fn push(&mut self, source: Format, bytes: &[u8]) -> Result<()>;
+
+    /// # Errors
+    /// `Shape` if values are missing, and the backend's own errors.
+    fn finish(self: Box<Self>) -> Result<Weight>;
+}
+
+/// Runs programs. Implemented by `gpu`, `reference`, and the CPU backend of the native crate.
+pub trait Backend: MaybeSendSync {
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Begins a weight.
+    ///
+    /// # Errors
+    /// `Unsupported` for a format it cannot keep, `TooLarge`, `OutOfMemory`.
+    fn weight(&self, spec: WeightSpec) -> Result<Box<dyn WeightSink>>;
+
+    /// Lowers a program. All that a run needs is made here.
+    ///
+    /// # Errors
+    /// `Unsupported` for an op or weight of another backend, `TooLarge`, `OutOfMemory`.
+    fn prepare(&self, program: &Program) -> Result<Box<dyn Plan>>;
+
+    /// Bytes held: weights, activations and read-back buffers.
+    fn memory(&self) -> u64;
+}
+
+/// Names one submitted run of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket(pub u64);
+
+/// A prepared program. A run creates no buffer, bind group or pipeline.
+pub trait Plan: MaybeSendSync {
+    /// Runs once with these inputs and asks for the first rows of some outputs. Does not wait for the result on
+    /// a GPU. At most [`Plan::depth`] runs may be unread.
+    ///
+    /// # Errors
+    /// `Shape` for inputs or counts that do not fit the program, `Unsupported` when too many runs are unread,
+    /// and the backend's own errors.
+    fn submit(
+        &mut self,
+        counts: Counts,
+        inputs: &[(BufferId, &[u32])],
+        reads: &[(BufferId, usize)],
+    ) -> Result<Ticket>;
+
+    /// The values asked for by `ticket`, one read after the other, once they are there.
+    /// `out` holds exactly as many values as were asked for.
+    ///
+    /// # Errors
+    /// `DeviceLost` and the backend's other errors; `Input` for a ticket that was never given or is read already.
+    fn poll_read(&mut self, ticket: Ticket, out: &mut [f32], cx: &mut Context<'_>) -> Poll<Result<()>>;
+
+    /// Blocks until the next [`Plan::poll_read`] of `ticket` is ready. Does nothing in a browser, where only
+    /// the event loop makes progress.
+    ///
+    /// # Errors
+    /// `DeviceLost`.
+    fn wait(&mut self, ticket: Ticket) -> Result<()>;
+
+    /// How many runs may be submitted before the first is read.
+    fn depth(&self) -> usize;
+}
+
+/// Reads a run's values, waiting asynchronously.
+///
+/// # Errors
+/// Those of [`Plan::poll_read`].
+pub async fn read(plan: &mut dyn Plan, ticket: Ticket, out: &mut [f32]) -> Result<()> {
+    core::future::poll_fn(|cx| plan.poll_read(ticket, out, cx)).await
+}
+
+/// Checks a run's counts, inputs and reads against the program; every backend calls it first.
+///
+/// # Errors
+/// `Shape` naming the buffer.
+pub fn check_run(
+    program: &Program,
+    counts: &Counts,
+    inputs: &[(BufferId, &[u32])],
+    reads: &[(BufferId, usize)],
+) -> Result<()> {
+    let mismatch = |name: &str, expected: String, found: String| {
+        Err(Error::Shape { what: format!("run: buffer `{name}`"), expected, found })
+    };
+    for spec in &program.buffers {
+        let count = counts[spec.count as usize] as usize;
+        if count > spec.rows {
+            return mismatch(spec.name, format!("at most {} rows", spec.rows), format!("{count}"));
+        }
+    }
+    for (id, data) in inputs {
+        let spec = program.spec(*id);
+        let expected = counts[spec.count as usize] as usize * spec.cols;
+        if spec.role != Role::Input || data.len() != expected {
+            return mismatch(spec.name, format!("an input of {expected} values"), format!("{}", data.len()));
+        }
+    }
+    if let Some(id) = program.with_role(Role::Input).find(|id| !inputs.iter().any(|(given, _)| given == id)) {
+        return mismatch(program.spec(id).name, "a value".into(), "none".into());
+    }
+    for (id, rows) in reads {
+        let spec = program.spec(*id);
+        let count = counts[spec.count as usize] as usize;
+        if spec.role != Role::Output || *rows > count {
+            return mismatch(spec.name, format!("a read of at most {count} rows"), format!("{rows}"));
+        }
+    }
+    Ok(())
+}
+
+/// Uploads a whole weight from f32 values.
+///
+/// # Errors
+/// Those of [`Backend::weight`] and [`WeightSink`].
+pub fn upload_f32(
+    backend: &dyn Backend,
+    name: &str,
+    usage: WeightUse,
+    (rows, cols): (usize, usize),
+    values: &[f32],
+) -> Result<Weight> {
+    let format = backend.capabilities().format_for(usage);
+    let mut sink = backend.weight(WeightSpec { name: name.into(), rows, cols, format, usage })?;
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    sink.push(Format::F32, &bytes)?;
+    sink.finish()
+}

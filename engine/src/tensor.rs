@@ -1,0 +1,142 @@
+//! Tensor descriptions: element types, weight formats, and the handle of a weight that a backend holds.
+
+use alloc::{string::String, sync::Arc, vec::Vec};
+use core::{any::Any, fmt};
+
+/// Element type of a program's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DType {
+    F32,
+    /// IEEE half precision; arithmetic on it is always done in f32.
+    F16,
+    U32,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F32 | DType::U32 => 4,
+            DType::F16 => 2,
+        }
+    }
+}
+
+/// How a weight's bytes are encoded, in a checkpoint or in a backend's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    F32,
+    F16,
+    BF16,
+    /// 8-bit symmetric integers with one f32 scale for each row (output channel).
+    Int8,
+}
+
+impl Format {
+    /// Bytes of one row of `cols` values.
+    pub const fn row_bytes(self, cols: usize) -> usize {
+        match self {
+            Format::F32 => cols * 4,
+            Format::F16 | Format::BF16 => cols * 2,
+            Format::Int8 => cols + 4,
+        }
+    }
+}
+
+/// What a weight is used for; it decides the layout a backend keeps it in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WeightUse {
+    /// `[out, in]` matrix of a linear op.
+    Matrix,
+    /// Table whose rows are looked up (embeddings, RoPE tables).
+    Table,
+    /// Small vectors read whole: biases, norm parameters, attention bias tables. Always kept in f32.
+    Vector,
+}
+
+/// What a backend must know before a weight's bytes arrive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightSpec {
+    /// For error messages: the tensor's name in the checkpoint.
+    pub name: String,
+    pub rows: usize,
+    pub cols: usize,
+    /// Encoding to keep it in.
+    pub format: Format,
+    pub usage: WeightUse,
+}
+
+/// Backend memory that holds one weight; freed when the last [`Weight`] handle is dropped.
+pub trait WeightStorage: Any + fmt::Debug + MaybeSendSync {
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A weight that a backend holds, `[rows, cols]`.
+#[derive(Debug, Clone)]
+pub struct Weight {
+    spec: Arc<WeightSpec>,
+    storage: Arc<dyn WeightStorage>,
+}
+
+impl Weight {
+    pub fn new(spec: WeightSpec, storage: Arc<dyn WeightStorage>) -> Self {
+        Weight { spec: Arc::new(spec), storage }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    pub fn rows(&self) -> usize {
+        self.spec.rows
+    }
+
+    pub fn cols(&self) -> usize {
+        self.spec.cols
+    }
+
+    pub fn format(&self) -> Format {
+        self.spec.format
+    }
+
+    pub fn usage(&self) -> WeightUse {
+        self.spec.usage
+    }
+
+    /// The storage, if it belongs to the backend whose storage type is `T`.
+    pub fn storage<T: 'static>(&self) -> Option<&T> {
+        self.storage.as_any().downcast_ref()
+    }
+}
+
+/// Decodes little-endian elements of `format` into f32. `bytes` must hold whole elements.
+///
+/// # Errors
+/// `Unsupported` for a format that is not a plain element type.
+pub fn decode_f32(format: Format, bytes: &[u8], out: &mut Vec<f32>) -> crate::Result<()> {
+    match format {
+        Format::F32 => out.extend(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b))),
+        Format::F16 => {
+            out.extend(bytes.as_chunks::<2>().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32()));
+        }
+        Format::BF16 => {
+            out.extend(bytes.as_chunks::<2>().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32()));
+        }
+        Format::Int8 => {
+            return Err(crate::Error::Unsupported("int8 rows are not a source format".into()));
+        }
+    }
+    Ok(())
+}
+
+/// `Send + Sync` natively; nothing on wasm32, where GPU objects stay on the thread that made them.
+#[cfg(not(target_arch = "wasm32"))]
+pub trait MaybeSendSync: Send + Sync {}
+#[cfg(not(target_arch = "wasm32"))]
+impl<T: Send + Sync + ?Sized> MaybeSendSync for T {}
+/// `Send + Sync` natively; nothing on wasm32, where GPU objects stay on the thread that made them.
+#[cfg(target_arch = "wasm32")]
+pub trait MaybeSendSync {}
+#[cfg(target_arch = "wasm32")]
+impl<T: ?Sized> MaybeSendSync for T {}
