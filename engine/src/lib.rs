@@ -10,5 +10,6 @@ pub mod op;
 pub mod program;
 pub mod reference;
 pub mod tensor;
+pub mod testing;
 
 pub use error::{Error, Result};

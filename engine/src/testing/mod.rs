@@ -1,0 +1,191 @@
+//! The op suite: every op with every option in odd shapes, on any backend, against the scalar reference.
+//!
+//! A case records the same small program for the backend under test and for
+//! [`Reference`](crate::reference::Reference), with weights rounded to the formats that the backend keeps, runs
+//! both on the same seeded inputs and compares within a bound that follows from element types and op. Programs
+//! recorded for more rows than a run uses are first run full of NaN and huge values, so that whatever leaks
+//! from beyond the counts shows.
+//!
+//! To add an op: a file of cases here, called from [`cases`].
+
+mod attention;
+mod build;
+mod chain;
+mod linear;
+mod random;
+mod rows;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use alloc::{boxed::Box, format, string::String, vec::Vec};
+use core::fmt::Write;
+
+use crate::{
+    Error, Result,
+    backend::{Backend, Capabilities},
+    tensor::DType,
+};
+use build::{Builder, Sizes};
+pub use run::Deviation;
+
+/// How much of the suite to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// Every option in small shapes: for software adapters and browsers, where barriers are slow.
+    Small,
+    /// The small shapes and those that reach every edge of a tile, up to 1536 columns and 130 rows.
+    Full,
+}
+
+/// Records a case's program.
+type Build = dyn Fn(&mut Builder) -> Result<()>;
+
+/// One named check of the suite.
+pub struct Case {
+    name: String,
+    sizes: Sizes,
+    tolerance: f32,
+    build: Box<Build>,
+}
+
+impl Case {
+    fn new(
+        name: String,
+        sizes: Sizes,
+        tolerance: f32,
+        build: impl Fn(&mut Builder) -> Result<()> + 'static,
+    ) -> Self {
+        Case { name, sizes, tolerance, build: Box::new(build) }
+    }
+
+    /// The op first, then shapes and options.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs on `backend` and on the reference and returns the worst deviation, be it within the bound or not.
+    ///
+    /// # Errors
+    /// Those of the backend; `Unsupported` if it returns values that are not finite.
+    pub async fn run(&self, backend: &dyn Backend) -> Result<Deviation> {
+        run::run(self, backend).await
+    }
+}
+
+/// What became of one case.
+#[derive(Debug, Clone)]
+pub struct CaseReport {
+    pub name: String,
+    pub outcome: Result<Deviation>,
+}
+
+impl CaseReport {
+    pub fn passed(&self) -> bool {
+        self.outcome.as_ref().is_ok_and(Deviation::within)
+    }
+}
+
+/// The suite's cases for a backend with these capabilities.
+pub fn cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
+    let mut all = Vec::new();
+    let plan = &Suite { capabilities, full: size == Size::Full };
+    rows::embed(plan, &mut all);
+    rows::norm(plan, &mut all);
+    rows::normalize(plan, &mut all);
+    rows::pool(plan, &mut all);
+    rows::rope(plan, &mut all);
+    linear::linear(plan, &mut all);
+    linear::activations(plan, &mut all);
+    linear::gated(plan, &mut all);
+    attention::attention(plan, &mut all);
+    chain::chain(plan, &mut all);
+    all
+}
+
+/// Runs every case, whether those before it passed or not.
+pub async fn check_ops(backend: &dyn Backend, size: Size) -> Vec<CaseReport> {
+    let mut reports = Vec::new();
+    for case in cases(backend.capabilities(), size) {
+        let outcome = case.run(backend).await;
+        reports.push(CaseReport { name: case.name, outcome });
+    }
+    reports.push(CaseReport { name: "runs in flight".into(), outcome: chain::in_flight(backend).await });
+    reports
+}
+
+/// Runs the suite and turns failures into one error that lists them.
+///
+/// # Errors
+/// `Unsupported`, naming the backend and each failed case with its worst value.
+pub async fn require_ops(backend: &dyn Backend, size: Size) -> Result<usize> {
+    let reports = check_ops(backend, size).await;
+    let mut text = String::new();
+    for report in reports.iter().filter(|r| !r.passed()) {
+        let _ = match &report.outcome {
+            Ok(deviation) => write!(text, "\n  {}: {deviation}", report.name),
+            Err(error) => write!(text, "\n  {}: {error}", report.name),
+        };
+    }
+    if text.is_empty() {
+        return Ok(reports.len());
+    }
+    Err(Error::Unsupported(format!(
+        "{}: ops that differ from the reference:{text}",
+        backend.capabilities().name
+    )))
+}
+
+/// What the lists of cases depend on.
+struct Suite<'a> {
+    capabilities: &'a Capabilities,
+    full: bool,
+}
+
+/// What an op computes; decides how far two right implementations may be apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Work {
+    /// Moves values.
+    Copy,
+    /// Few roundings a value: norms, pooling, rotation.
+    Rows,
+    /// Dot products with a matrix.
+    Dot,
+    /// Softmax and its weighted sum.
+    Attention,
+}
+
+impl Suite<'_> {
+    /// The element types between ops: the preferred one, and f32, which residual streams and heads use.
+    fn dtypes(&self) -> &'static [DType] {
+        match self.capabilities.activations {
+            DType::F16 => &[DType::F16, DType::F32],
+            _ => &[DType::F32],
+        }
+    }
+
+    /// The preferred element type.
+    fn preferred(&self) -> DType {
+        self.capabilities.activations
+    }
+
+    /// Allowed difference relative to the size of the row's values.
+    fn tolerance(&self, work: Work, x: DType, out: DType) -> f32 {
+        use crate::tensor::Format;
+        let half = self.capabilities.activations == DType::F16;
+        let base = match work {
+            Work::Copy => 1e-6,
+            Work::Rows => 2e-5,
+            // Per-row scales of 8-bit activations: 1/254 of the largest value for each term.
+            Work::Dot if self.capabilities.matrices == Format::Int8 => 3e-2,
+            // A matrix unit takes f16, so f32 operands may be rounded first.
+            Work::Dot if half && x == DType::F32 => 1e-3,
+            Work::Dot => 2e-5,
+            // Probabilities may be rounded to f16 for the matrix unit.
+            Work::Attention if half => 2e-3,
+            Work::Attention => 2e-5,
+        };
+        // Two roundings to f16 of nearly the same value may be one unit in the last place apart.
+        base + if out == DType::F16 { 1e-3 } else { 0.0 }
+    }
+}

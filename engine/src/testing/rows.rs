@@ -1,0 +1,248 @@
+//! Cases of the ops that work row by row or on ranges of rows.
+
+use alloc::{format, vec, vec::Vec};
+
+use super::{Case, Suite, Work, build::Builder, build::Sizes};
+use crate::{
+    Result,
+    op::{Embed, Norm, NormKind, NormParams, Normalize, Op, Pool, PoolMode, Rope, TokenField},
+    program::Count,
+    tensor::DType,
+};
+
+/// Rows and columns, plus rows that the program has to spare.
+fn shapes(suite: &Suite) -> Vec<(usize, usize, usize)> {
+    let mut all = vec![(1, 4, 0), (3, 12, 0), (17, 36, 7), (5, 48, 11), (3, 64, 1)];
+    if suite.full {
+        all.extend([(64, 384, 0), (65, 128, 63), (130, 100, 62), (3, 768, 1), (2, 1536, 0), (7, 1028, 0)]);
+    }
+    all
+}
+
+/// Every pair of element types of two operands.
+fn pairs(suite: &Suite) -> Vec<(DType, DType)> {
+    let types = suite.dtypes();
+    types.iter().flat_map(|x| types.iter().map(|out| (*x, *out))).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum NormOption {
+    None,
+    Layer,
+    LayerBias,
+    Rms,
+}
+
+impl NormOption {
+    const ALL: [NormOption; 4] = [Self::None, Self::Layer, Self::LayerBias, Self::Rms];
+
+    fn params(self, b: &mut Builder, cols: usize, eps: f32) -> Result<Option<NormParams>> {
+        let (kind, rows) = match self {
+            NormOption::None => return Ok(None),
+            NormOption::Layer => (NormKind::Layer, 1),
+            NormOption::LayerBias => (NormKind::Layer, 2),
+            NormOption::Rms => (NormKind::Rms, 1),
+        };
+        Ok(Some(NormParams { kind, weight: b.vector(rows, cols, 1.0)?, eps }))
+    }
+}
+
+pub fn embed(suite: &Suite, all: &mut Vec<Case>) {
+    for (rows, cols, spare) in shapes(suite) {
+        for tables in 1..=3 {
+            for norm in NormOption::ALL {
+                // Options vary on the small shapes only.
+                if cols > 64 && norm != NormOption::LayerBias {
+                    continue;
+                }
+                for &out in suite.dtypes() {
+                    let work = if norm == NormOption::None { Work::Copy } else { Work::Rows };
+                    let name = format!("embed {rows}+{spare}x{cols} tables={tables} norm={norm:?} {out:?}");
+                    let tolerance = suite.tolerance(work, DType::F32, out);
+                    all.push(Case::new(name, Sizes::rows(rows, spare), tolerance, move |b| {
+                        embed_graph(b, rows, cols, tables, norm, out)
+                    }));
+                }
+            }
+        }
+    }
+}
+
+fn embed_graph(
+    b: &mut Builder,
+    rows: usize,
+    cols: usize,
+    tables: usize,
+    norm: NormOption,
+    out: DType,
+) -> Result<()> {
+    let sizes = [37, 19, 2];
+    let mut tokens: Vec<[u32; 4]> =
+        (0..rows).map(|_| [b.random.below(37), b.random.below(19), b.random.below(2), 0]).collect();
+    // The first and the last entry of every table.
+    tokens[0] = [36, 18, 1, 0];
+    tokens[rows - 1] = if rows > 1 { [0, 0, 0, 0] } else { tokens[0] };
+    let fields = [TokenField::Id, TokenField::Position, TokenField::Type];
+    let mut used = Vec::new();
+    for (field, size) in fields.into_iter().zip(sizes).take(tables) {
+        used.push((b.table(size, cols)?, field));
+    }
+    let tokens = b.tokens(&tokens);
+    let norm = norm.params(b, cols, 1e-5)?;
+    let result = b.result(out, Count::Tokens, cols);
+    b.push(Op::Embed(Embed { tokens, tables: used, norm, out: result }))?;
+    b.read_back(out, Count::Tokens, cols, result)
+}
+
+pub fn norm(suite: &Suite, all: &mut Vec<Case>) {
+    let mut case =
+        |name, sizes, tolerance, x: DType, out: DType, cols: usize, option: NormOption, kind: Rows| {
+            all.push(Case::new(name, sizes, tolerance, move |b| {
+                let rows = sizes.real[0];
+                let values = kind.values(b, rows * cols, cols);
+                let x = b.given(x, Count::Tokens, cols, &values)?;
+                let Some(params) = option.params(b, cols, kind.eps())? else { return Ok(()) };
+                let result = b.result(out, Count::Tokens, cols);
+                b.push(Op::Norm(Norm { x, params, out: result }))?;
+                b.read_back(out, Count::Tokens, cols, result)
+            }));
+        };
+    for (rows, cols, spare) in shapes(suite) {
+        for option in NormOption::ALL.into_iter().skip(1) {
+            for (x, out) in pairs(suite) {
+                let name = format!("norm {option:?} {rows}+{spare}x{cols} {x:?}->{out:?}");
+                let tolerance = suite.tolerance(Work::Rows, x, out);
+                case(name, Sizes::rows(rows, spare), tolerance, x, out, cols, option, Rows::Plain);
+            }
+        }
+    }
+    for option in NormOption::ALL.into_iter().skip(1) {
+        // A mean a hundred times the deviation: E[x²] − mean² would lose it all.
+        let name = format!("norm {option:?} offset rows");
+        case(name, Sizes::rows(5, 2), 2e-4, DType::F32, DType::F32, 64, option, Rows::Offset);
+        let name = format!("norm {option:?} zero row, eps 1e-12");
+        let tolerance = suite.tolerance(Work::Rows, DType::F32, DType::F32);
+        case(name, Sizes::rows(4, 0), tolerance, DType::F32, DType::F32, 48, option, Rows::ZeroFirst);
+    }
+}
+
+/// What the rows given to a norm look like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Rows {
+    Plain,
+    Offset,
+    ZeroFirst,
+}
+
+impl Rows {
+    fn values(self, b: &mut Builder, n: usize, cols: usize) -> Vec<f32> {
+        let center = if self == Rows::Offset { 100.0 } else { 0.3 };
+        let mut values = b.random.values(n, center, 1.5);
+        if self == Rows::ZeroFirst {
+            values[..cols].fill(0.0);
+        }
+        values
+    }
+
+    fn eps(self) -> f32 {
+        if self == Rows::ZeroFirst { 1e-12 } else { 1e-5 }
+    }
+}
+
+pub fn normalize(suite: &Suite, all: &mut Vec<Case>) {
+    for (rows, cols, spare) in shapes(suite) {
+        for (x, out) in pairs(suite) {
+            for unit in [true, false] {
+                for kept in [cols, (cols / 8) * 4].into_iter().filter(|k| *k > 0) {
+                    let work = if unit { Work::Rows } else { Work::Copy };
+                    let name =
+                        format!("normalize {rows}+{spare}x{cols} kept={kept} unit={unit} {x:?}->{out:?}");
+                    let tolerance = suite.tolerance(work, x, out);
+                    all.push(Case::new(name, Sizes::rows(rows, spare), tolerance, move |b| {
+                        let mut values = b.random.values(rows * cols, 0.0, 3.0);
+                        if rows > 2 {
+                            // A zero vector stays zero.
+                            values[cols..2 * cols].fill(0.0);
+                        }
+                        let x = b.given(x, Count::Tokens, cols, &values)?;
+                        let result = b.result(out, Count::Tokens, kept);
+                        b.push(Op::Normalize(Normalize { x, unit, out: result }))?;
+                        b.read_back(out, Count::Tokens, kept, result)
+                    }));
+                }
+            }
+        }
+    }
+}
+
+pub fn pool(suite: &Suite, all: &mut Vec<Case>) {
+    let mut modes: Vec<Vec<PoolMode>> = PoolMode::ALL.iter().map(|m| vec![*m]).collect();
+    modes.push(PoolMode::ALL.to_vec());
+    modes.push(vec![PoolMode::Cls, PoolMode::Mean]);
+    let mut layouts = vec![(vec![[0, 1]], 1, 4), (vec![[3, 9], [0, 3], [9, 9], [1, 10]], 11, 12)];
+    layouts.push((vec![[0, 17], [17, 18], [18, 20]], 20, 64));
+    if suite.full {
+        layouts.push((vec![[0, 130], [130, 131], [131, 131], [131, 195], [195, 260]], 260, 384));
+        layouts.push(((0..21).map(|i| [i * 3, i * 3 + 3]).collect(), 63, 36));
+    }
+    for (ranges, rows, cols) in layouts {
+        for modes in &modes {
+            for &x in suite.dtypes() {
+                for spare in [0, 3] {
+                    let real = [rows, ranges.len(), 1];
+                    let sizes = Sizes { bucket: [rows + spare, ranges.len() + spare, 1], real };
+                    let names: Vec<_> = modes.iter().map(|m| format!("{m:?}")).collect();
+                    let name = format!(
+                        "pool {} of {}+{spare} ranges over {rows}x{cols} {x:?}",
+                        names.join("+"),
+                        ranges.len()
+                    );
+                    let (ranges, modes) = (ranges.clone(), modes.clone());
+                    let tolerance = suite.tolerance(Work::Rows, x, DType::F32);
+                    all.push(Case::new(name, sizes, tolerance, move |b| {
+                        // Away from 0, so that a maximum of −∞ or 0 at the start shows.
+                        let values = b.random.values(rows * cols, -2.0, 1.5);
+                        let x = b.given(x, Count::Tokens, cols, &values)?;
+                        let ranges = b.ranges(&ranges);
+                        let out = b.output(Count::Sequences, modes.len() * cols, None);
+                        b.push(Op::Pool(Pool { x, ranges, modes: modes.clone(), out }))
+                    }));
+                }
+            }
+        }
+    }
+}
+
+pub fn rope(suite: &Suite, all: &mut Vec<Case>) {
+    // Rows, heads turned, head_dim, heads in the buffer.
+    let mut layouts = vec![(1, 1, 8, 1), (3, 2, 16, 3), (17, 3, 32, 5), (5, 2, 64, 6)];
+    if suite.full {
+        layouts.extend([(65, 4, 64, 6), (130, 2, 128, 4), (64, 24, 64, 36)]);
+    }
+    for (rows, heads, head_dim, total) in layouts {
+        for spare in [0, 5] {
+            let x = suite.preferred();
+            let name = format!("rope {rows}+{spare} rows, {heads} of {total} heads of {head_dim} {x:?}");
+            let tolerance = suite.tolerance(Work::Rows, x, x);
+            all.push(Case::new(name, Sizes::rows(rows, spare), tolerance, move |b| {
+                let (entries, cols) = (23, total * head_dim);
+                let mut tokens: Vec<[u32; 4]> =
+                    (0..rows).map(|_| [7, b.random.below(entries), 0, 0]).collect();
+                tokens[rows - 1][1] = entries as u32 - 1;
+                let tokens = b.tokens(&tokens);
+                let half = head_dim / 2;
+                let angle = |at: usize| {
+                    let (position, i) = (at / head_dim, at % head_dim);
+                    let angle = position as f32 * 0.9 / (1 + i % half) as f32;
+                    if i < half { libm::cosf(angle) } else { libm::sinf(angle) }
+                };
+                let table: Vec<f32> = (0..entries * head_dim).map(angle).collect();
+                let table = b.angles((entries, head_dim), &table)?;
+                let x_buffer = b.uniform(x, Count::Tokens, cols, 2.0)?;
+                b.push(Op::Rope(Rope { x: x_buffer, tokens, table, heads, head_dim }))?;
+                let out = b.output(Count::Tokens, cols, None);
+                b.push(Op::Normalize(Normalize { x: x_buffer, unit: false, out }))
+            }));
+        }
+    }
+}
