@@ -1,1 +1,1 @@
-
+//! Holds the browser tests in `tests/browser`; `tests/run browser` runs them.

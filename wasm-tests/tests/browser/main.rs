@@ -1,0 +1,11 @@
+//! Tests that run in a dedicated worker of headless Chrome: `wasm-pack test --headless --chrome wasm-tests`.
+//!
+//! `tests/run browser` runs them on both adapters that a machine without a GPU has: Chromium's own SwiftShader
+//! (no f16) and lavapipe (f16, subgroups).
+#![cfg(target_arch = "wasm32")]
+
+#[path = "../../../engine/src/gpu/web_shim.rs"]
+mod web_shim;
+mod webgpu;
+
+wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_dedicated_worker);
