@@ -22,7 +22,8 @@ fn main() {
     println!("cargo::rerun-if-changed={}", shaders.display());
     println!("cargo::rerun-if-changed=src/gpu/template.rs");
     println!("cargo::rerun-if-changed=build.rs");
-    let mut files: Vec<_> = fs::read_dir(&shaders).expect("shaders/ exists").flatten().map(|e| e.path()).collect();
+    let mut files: Vec<_> =
+        fs::read_dir(&shaders).expect("shaders/ exists").flatten().map(|e| e.path()).collect();
     files.retain(|p| p.extension().is_some_and(|e| e == "wgsl"));
     files.sort();
     let kernels: Vec<Kernel> = files.iter().map(|path| read(&shaders, path)).collect();

@@ -1,6 +1,6 @@
 //! permute X f32 f16
 //! permute Y f32 f16
-//! permute D4 2 4 8 16 32
+//! permute D4 1 3 8 16 32 64
 //! permute BIAS 0 1
 //! permute STAGED 0 1
 // Bidirectional attention over packed sequences; one thread a query row, online softmax in f32 (Milakov and

@@ -3,9 +3,13 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
 
 pub mod backend;
 pub mod error;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 pub mod op;
 pub mod program;
 pub mod reference;

@@ -88,8 +88,11 @@ fn substitute(line: &str, definitions: &[Definition<'_>]) -> Result<String, Stri
     let mut parts = line.split('$');
     let mut out = String::from(parts.next().unwrap_or_default());
     for part in parts {
-        let end = part.find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_').unwrap_or(part.len());
-        let value = lookup(&part[..end], definitions).ok_or_else(|| format!("undefined ${}: {line}", &part[..end]))?;
+        let end = part
+            .find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_')
+            .unwrap_or(part.len());
+        let value = lookup(&part[..end], definitions)
+            .ok_or_else(|| format!("undefined ${}: {line}", &part[..end]))?;
         out.push_str(value);
         out.push_str(&part[end..]);
     }

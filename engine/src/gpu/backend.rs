@@ -1,0 +1,77 @@
+//! The wgpu backend: weights, activations and plans of one engine on a shared device.
+
+use alloc::{boxed::Box, format, sync::Arc};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::{arena::Arena, context::GpuContext, plan::GpuPlan, readback::Readback, weight::GpuSink};
+use crate::{
+    Error, Result,
+    backend::{Backend, Capabilities, Plan, WeightSink},
+    program::Program,
+    tensor::{DType, Format, WeightSpec},
+};
+
+/// What the plans of one backend share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub context: Arc<GpuContext>,
+    pub arena: Arena,
+    pub readback: Readback,
+}
+
+/// The wgpu backend.
+#[derive(Debug)]
+pub struct GpuBackend {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+    weights: Arc<AtomicU64>,
+}
+
+impl GpuBackend {
+    /// A backend that stores weights and activations as f32 or f16. f16 works on every adapter, as storage;
+    /// arithmetic is in f32 except for the products of cooperative matrices, which accumulate in f32.
+    ///
+    /// # Errors
+    /// `Unsupported` for other formats.
+    pub fn new(context: Arc<GpuContext>, format: Format) -> Result<GpuBackend> {
+        let activations = match format {
+            Format::F32 => DType::F32,
+            Format::F16 => DType::F16,
+            other => return Err(Error::Unsupported(format!("{other:?} on the GPU; it has f32 and f16"))),
+        };
+        let capabilities =
+            Capabilities { name: context.name(), activations, matrices: format, tables: format };
+        let shared = Shared { context, arena: Arena::default(), readback: Readback::default() };
+        Ok(GpuBackend { shared: Arc::new(shared), capabilities, weights: Arc::default() })
+    }
+
+    pub fn context(&self) -> &Arc<GpuContext> {
+        &self.shared.context
+    }
+
+    /// [`Backend::prepare`] with the concrete type, which can also be profiled.
+    ///
+    /// # Errors
+    /// Those of [`Backend::prepare`].
+    pub fn prepare_gpu(&self, program: &Program) -> Result<GpuPlan> {
+        GpuPlan::new(self.shared.clone(), program.clone())
+    }
+}
+
+impl Backend for GpuBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn weight(&self, spec: WeightSpec) -> Result<Box<dyn WeightSink>> {
+        Ok(Box::new(GpuSink::new(self.shared.context.clone(), spec, self.weights.clone())?))
+    }
+
+    fn prepare(&self, program: &Program) -> Result<Box<dyn Plan>> {
+        Ok(Box::new(self.prepare_gpu(program)?))
+    }
+
+    fn memory(&self) -> u64 {
+        self.weights.load(Ordering::Relaxed) + self.shared.arena.bytes() + self.shared.readback.bytes()
+    }
+}

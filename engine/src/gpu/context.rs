@@ -1,0 +1,187 @@
+//! A device, what it can do, and the pipelines made on it; shared by all engines of a process.
+
+use alloc::{format, string::String, sync::Arc, vec::Vec};
+
+use super::{
+    adapter::{self, AdapterChoice, AdapterDescription},
+    faults::Faults,
+    pipelines::Pipelines,
+};
+use crate::{Error, Result};
+
+/// How to open a device.
+#[derive(Debug, Clone, Default)]
+pub struct GpuOptions {
+    pub adapter: AdapterChoice,
+    /// Use the WebGPU default limits even if the adapter allows more.
+    pub default_limits: bool,
+    /// Do not use half-precision arithmetic even where offered.
+    pub no_f16: bool,
+    /// Do not use subgroup operations even where offered.
+    pub no_subgroups: bool,
+    /// Do not use cooperative matrices (tensor cores) even where offered.
+    pub no_cooperative_matrix: bool,
+    /// Choose kernels as for a real GPU even on a software adapter, to test them there.
+    pub as_hardware: bool,
+    /// Keep the driver's bounds checks in shaders.
+    pub checked_shaders: bool,
+    /// Data of an earlier [`GpuContext::pipeline_cache`], from the same adapter and driver; anything else is
+    /// ignored by the driver.
+    pub pipeline_cache: Option<Vec<u8>>,
+}
+
+/// What kernels may use on this device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    pub f16: bool,
+    pub subgroups: bool,
+    pub subgroup_size: (u32, u32),
+    /// 16×16×16 cooperative matrices of f16 accumulated in f32.
+    pub cooperative_matrix: bool,
+    pub timestamps: bool,
+    /// Workgroup memory pays. Not on a CPU that pretends to be a GPU, where barriers are slow.
+    pub barriers: bool,
+}
+
+/// An open device.
+#[derive(Debug)]
+pub struct GpuContext {
+    pub(super) device: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    pub(super) features: Features,
+    pub(super) limits: wgpu::Limits,
+    pub(super) faults: Arc<Faults>,
+    pub(super) pipelines: Pipelines,
+    description: AdapterDescription,
+}
+
+impl GpuContext {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// `NoAdapter` if none matches, `Gpu` if the device cannot be opened.
+    pub async fn new(options: &GpuOptions) -> Result<Arc<GpuContext>> {
+        #[cfg(target_arch = "wasm32")]
+        super::web_shim::install_subgroups_shim();
+        let adapter = adapter::choose(&options.adapter).await?;
+        let description = adapter::describe(0, &adapter);
+        #[cfg_attr(not(target_arch = "wasm32"), expect(unused_mut))]
+        let mut features = offered(&adapter, options);
+        let mut required = wgpu::Features::empty();
+        required.set(wgpu::Features::SHADER_F16, features.f16);
+        required.set(wgpu::Features::SUBGROUP, features.subgroups);
+        required.set(wgpu::Features::TIMESTAMP_QUERY, features.timestamps);
+        required.set(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, features.cooperative_matrix);
+        let has_cache = adapter.features().contains(wgpu::Features::PIPELINE_CACHE);
+        required.set(wgpu::Features::PIPELINE_CACHE, has_cache);
+        let limits = if options.default_limits { wgpu::Limits::default() } else { adapter.limits() };
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("inferencelayer"),
+            required_features: required,
+            required_limits: limits.clone(),
+            experimental_features: if features.cooperative_matrix {
+                // SAFETY: cooperative matrices are the one experimental feature used; their kernels are tested
+                // against the reference backend on the device.
+                unsafe { wgpu::ExperimentalFeatures::enabled() }
+            } else {
+                wgpu::ExperimentalFeatures::disabled()
+            },
+            memory_hints: wgpu::MemoryHints::Performance,
+            trace: wgpu::Trace::Off,
+        };
+        let (device, queue) = adapter
+            .request_device(&descriptor)
+            .await
+            .map_err(|e| Error::Gpu(format!("cannot open {}: {e}", description.name)))?;
+        // wgpu cannot ask a browser for subgroups; the shim added them to the request.
+        #[cfg(target_arch = "wasm32")]
+        {
+            features.subgroups = super::web_shim::subgroups_were_granted() && !options.no_subgroups;
+        }
+        let faults = Faults::listen(&device);
+        let cache = has_cache.then(|| open_cache(&device, options.pipeline_cache.as_deref()));
+        let pipelines = Pipelines::new(device.clone(), faults.clone(), options.checked_shaders, cache);
+        Ok(Arc::new(GpuContext { device, queue, features, limits, faults, pipelines, description }))
+    }
+
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    pub fn adapter(&self) -> &AdapterDescription {
+        &self.description
+    }
+
+    /// For people: adapter, API, driver.
+    pub fn name(&self) -> String {
+        let d = &self.description;
+        format!("{} ({}, {})", d.name, d.api, d.driver.trim())
+    }
+
+    /// Compiled pipelines, to be given to a later context; `None` where the API has no such cache.
+    pub fn pipeline_cache(&self) -> Option<Vec<u8>> {
+        self.pipelines.cache_data()
+    }
+
+    /// Largest weight piece one binding can hold, bytes.
+    pub(super) fn max_piece(&self) -> u64 {
+        self.limits.max_storage_buffer_binding_size.min(self.limits.max_buffer_size)
+    }
+
+    /// Makes a buffer, or says why not.
+    pub(super) fn buffer(&self, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
+        if bytes > self.limits.max_buffer_size {
+            return Err(Error::TooLarge {
+                what: label.into(),
+                needed: bytes,
+                limit: self.limits.max_buffer_size,
+            });
+        }
+        let size = bytes.next_multiple_of(4).max(16);
+        let descriptor =
+            wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
+        let buffer = self.device.create_buffer(&descriptor);
+        self.faults.check_allocation(label)?;
+        Ok(buffer)
+    }
+}
+
+fn offered(adapter: &wgpu::Adapter, options: &GpuOptions) -> Features {
+    let (features, info) = (adapter.features(), adapter.get_info());
+    let f16 = features.contains(wgpu::Features::SHADER_F16) && !options.no_f16;
+    let subgroups = features.contains(wgpu::Features::SUBGROUP);
+    let square = |p: &wgpu::CooperativeMatrixProperties| {
+        (p.m_size, p.n_size, p.k_size) == (16, 16, 16)
+            && p.ab_type == wgpu::CooperativeScalarType::F16
+            && p.cr_type == wgpu::CooperativeScalarType::F32
+    };
+    let cooperative_matrix = features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+        && f16
+        && !options.no_cooperative_matrix
+        && !options.no_subgroups
+        && !options.default_limits
+        && info.subgroup_min_size == 32
+        && info.subgroup_max_size == 32
+        && adapter.cooperative_matrix_properties().iter().any(square);
+    Features {
+        f16,
+        subgroups: subgroups && !options.no_subgroups,
+        subgroup_size: (info.subgroup_min_size, info.subgroup_max_size),
+        cooperative_matrix,
+        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        barriers: options.as_hardware || !is_software(&info),
+    }
+}
+
+/// Browsers hide the device type, so names count too.
+fn is_software(info: &wgpu::AdapterInfo) -> bool {
+    let name = format!("{} {} {}", info.name, info.driver, info.driver_info).to_lowercase();
+    info.device_type == wgpu::DeviceType::Cpu || name.contains("swiftshader") || name.contains("llvmpipe")
+}
+
+fn open_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
+    let descriptor = wgpu::PipelineCacheDescriptor { label: Some("pipelines"), data, fallback: true };
+    // SAFETY: the data was written by `pipeline_cache`; the driver checks its header, and with `fallback` data
+    // it does not know gives an empty cache.
+    unsafe { device.create_pipeline_cache(&descriptor) }
+}

@@ -1,0 +1,162 @@
+//! Lowering: each op becomes one or more dispatches, chosen by shape and by what the device offers.
+
+mod attention;
+mod linear;
+mod rows;
+
+use alloc::{format, string::ToString, vec, vec::Vec};
+
+use super::{
+    context::Features,
+    kernel::Kernel,
+    pipelines::Definitions,
+    weight::{GpuWeight, Piece},
+};
+use crate::{
+    Error, Result,
+    op::{Activation, Op},
+    program::{BufferId, Program},
+    tensor::{DType, Format, Weight},
+};
+
+/// Largest number of workgroups in one dimension of a dispatch.
+const MAX_GRID: u32 = 65_535;
+
+/// What a dispatch binds, in the order of the kernel's declarations.
+#[derive(Debug, Clone)]
+pub enum Binding {
+    Buffer(BufferId),
+    Weight(wgpu::Buffer),
+}
+
+/// One kernel call with everything resolved but the program's buffers.
+#[derive(Debug, Clone)]
+pub struct Dispatch {
+    pub kernel: &'static Kernel,
+    pub definitions: Definitions,
+    /// The uniform parameters, as words.
+    pub params: Vec<u32>,
+    pub bindings: Vec<Binding>,
+    pub grid: [u32; 3],
+}
+
+/// What lowering may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Lowering<'a> {
+    pub program: &'a Program,
+    pub features: Features,
+}
+
+impl Lowering<'_> {
+    /// The dispatches of one op.
+    ///
+    /// # Errors
+    /// `Unsupported` for weights of another backend or layouts a kernel cannot read.
+    pub fn lower(&self, op: &Op) -> Result<Vec<Dispatch>> {
+        match op {
+            Op::Embed(o) => rows::embed(self, o),
+            Op::Norm(o) => rows::norm(self, o),
+            Op::Linear(o) => linear::linear(self, o),
+            Op::GatedLinear(o) => linear::gated_linear(self, o),
+            Op::Rope(o) => rows::rope(self, o),
+            Op::Attention(o) => attention::attention(self, o),
+            Op::Pool(o) => rows::pool(self, o),
+            Op::Normalize(o) => rows::normalize(self, o),
+        }
+    }
+
+    /// Most rows of a buffer.
+    fn rows(&self, id: BufferId) -> u32 {
+        self.program.spec(id).rows as u32
+    }
+
+    /// Groups of four columns.
+    fn cols4(&self, id: BufferId) -> u32 {
+        self.program.spec(id).cols as u32 / 4
+    }
+
+    fn count(&self, id: BufferId) -> u32 {
+        self.program.spec(id).count as u32
+    }
+
+    /// The template word for a buffer's element type.
+    fn word(&self, id: BufferId) -> &'static str {
+        match self.program.spec(id).dtype {
+            DType::F16 => "f16",
+            DType::F32 | DType::U32 => "f32",
+        }
+    }
+}
+
+fn storage(weight: &Weight) -> Result<&GpuWeight> {
+    weight
+        .storage::<GpuWeight>()
+        .ok_or_else(|| Error::Unsupported(format!("weight `{}` belongs to another backend", weight.name())))
+}
+
+/// The template word for a weight's format.
+fn weight_word(weight: &Weight) -> Result<&'static str> {
+    match weight.format() {
+        Format::F32 => Ok("f32"),
+        Format::F16 => Ok("f16"),
+        other => Err(Error::Unsupported(format!("weight `{}`: no kernel reads {other:?}", weight.name()))),
+    }
+}
+
+/// The only piece of a weight that must not be split.
+fn whole(weight: &Weight) -> Result<&Piece> {
+    match &storage(weight)?.pieces[..] {
+        [piece] => Ok(piece),
+        pieces => Err(Error::Unsupported(format!(
+            "weight `{}` needs {} bindings on this GPU, but its kernel takes one; use f16 or the CPU",
+            weight.name(),
+            pieces.len()
+        ))),
+    }
+}
+
+fn bind(weight: &Weight) -> Result<Binding> {
+    Ok(Binding::Weight(whole(weight)?.buffer.clone()))
+}
+
+fn activation_word(activation: Activation) -> &'static str {
+    match activation {
+        Activation::None => "none",
+        Activation::Gelu => "gelu",
+        Activation::GeluTanh => "gelu_tanh",
+        Activation::Relu => "relu",
+        Activation::Silu => "silu",
+        Activation::Tanh => "tanh",
+        Activation::Sigmoid => "sigmoid",
+    }
+}
+
+fn flag(on: bool) -> alloc::string::String {
+    if on { "1" } else { "0" }.to_string()
+}
+
+/// A one-dimensional grid folded into x and y; x is the kernel's `grid_x`.
+fn fold(count: u32) -> [u32; 3] {
+    if count <= MAX_GRID {
+        return [count.max(1), 1, 1];
+    }
+    [32_768, count.div_ceil(32_768), 1]
+}
+
+fn define(pairs: &[(&'static str, &str)]) -> Definitions {
+    pairs.iter().map(|(k, v)| (*k, v.to_string())).collect()
+}
+
+fn dispatch(
+    kernel: &'static Kernel,
+    definitions: Definitions,
+    params: &[u32],
+    bindings: Vec<Binding>,
+    grid: [u32; 3],
+) -> Dispatch {
+    Dispatch { kernel, definitions, params: params.to_vec(), bindings, grid }
+}
+
+fn one(d: Dispatch) -> Result<Vec<Dispatch>> {
+    Ok(vec![d])
+}

@@ -1,0 +1,23 @@
+//! The wgpu backend: the same code and WGSL natively and in a browser.
+//!
+//! [`GpuContext`] owns a device and its pipelines and is shared by all engines; [`GpuBackend`] holds one
+//! engine's weights, activations and plans. `lower/` turns each op into dispatches of kernels in `shaders/`.
+
+mod adapter;
+mod arena;
+mod backend;
+mod context;
+mod faults;
+mod kernel;
+mod lower;
+mod pipelines;
+mod plan;
+mod readback;
+pub mod template;
+#[cfg(target_arch = "wasm32")]
+mod web_shim;
+mod weight;
+
+pub use adapter::{AdapterChoice, AdapterDescription, list_adapters};
+pub use backend::GpuBackend;
+pub use context::{Features, GpuContext, GpuOptions};
