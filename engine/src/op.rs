@@ -423,7 +423,11 @@ impl<'a> Check<'a> {
     fn attention(&self, o: &Attention) -> Result<()> {
         let (qkv, out) = (self.float(o.qkv, "qkv")?, self.float(o.out, "out")?);
         self.index(o.tiles, "tiles", 4)?;
-        if o.kv_heads == 0 || o.heads % o.kv_heads != 0 || o.head_dim % 4 != 0 || o.head_dim > 256 {
+        if o.kv_heads == 0
+            || !o.heads.is_multiple_of(o.kv_heads)
+            || !o.head_dim.is_multiple_of(4)
+            || o.head_dim > 256
+        {
             return Err(Error::Unsupported(format!(
                 "op attention: {} heads over {} key heads of {} dimensions",
                 o.heads, o.kv_heads, o.head_dim

@@ -12,6 +12,7 @@ mod kernel;
 mod lower;
 mod pipelines;
 mod plan;
+mod profile;
 mod readback;
 pub mod template;
 #[cfg(target_arch = "wasm32")]
@@ -21,3 +22,5 @@ mod weight;
 pub use adapter::{AdapterChoice, AdapterDescription, list_adapters};
 pub use backend::GpuBackend;
 pub use context::{Features, GpuContext, GpuOptions};
+pub use plan::GpuPlan;
+pub use profile::StepTime;

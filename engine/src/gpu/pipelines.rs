@@ -25,6 +25,8 @@ pub struct Pipeline {
     pub bindings: Arc<[Access]>,
 }
 
+type Layouts = (wgpu::BindGroupLayout, wgpu::PipelineLayout);
+
 /// The cache.
 #[derive(Debug)]
 pub struct Pipelines {
@@ -33,7 +35,7 @@ pub struct Pipelines {
     checked: bool,
     driver_cache: Option<wgpu::PipelineCache>,
     made: Mutex<HashMap<(&'static str, Definitions), Pipeline>>,
-    layouts: Mutex<HashMap<Arc<[Access]>, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>>,
+    layouts: Mutex<HashMap<Arc<[Access]>, Layouts>>,
 }
 
 impl Pipelines {
@@ -100,7 +102,7 @@ impl Pipelines {
         Ok(Pipeline { pipeline, layout, bindings })
     }
 
-    fn layout(&self, bindings: &Arc<[Access]>) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
+    fn layout(&self, bindings: &Arc<[Access]>) -> Layouts {
         let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || {
             let entry = |binding: u32, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {

@@ -21,12 +21,13 @@ use crate::{
 /// Uniform and storage offsets are multiples of this on every adapter at default limits.
 const ALIGN: u64 = 256;
 
+/// One dispatch with everything resolved.
 #[derive(Debug)]
-struct Step {
-    name: &'static str,
+pub(super) struct Step {
+    pub name: &'static str,
     pipeline: wgpu::ComputePipeline,
     bind_group: wgpu::BindGroup,
-    grid: [u32; 3],
+    pub grid: [u32; 3],
 }
 
 /// Where a program's buffer lies.
@@ -40,9 +41,9 @@ struct Place {
 /// A prepared program on the GPU.
 #[derive(Debug)]
 pub struct GpuPlan {
-    shared: Arc<Shared>,
-    program: Program,
-    steps: Vec<Step>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) program: Program,
+    pub(super) steps: Vec<Step>,
     places: Vec<Option<Place>>,
     /// Counts and integer inputs, written in one piece.
     packed: wgpu::Buffer,
@@ -81,7 +82,7 @@ impl GpuPlan {
         self.steps.iter().map(|s| (s.name, s.grid))
     }
 
-    fn write_inputs(&mut self, counts: &Counts, inputs: &[(BufferId, &[u32])]) {
+    pub(super) fn write_inputs(&mut self, counts: &Counts, inputs: &[(BufferId, &[u32])]) {
         let queue = &self.shared.context.queue;
         self.packed_bytes[..16].copy_from_slice(bytemuck::cast_slice(counts));
         let mut used = 16;
@@ -99,9 +100,16 @@ impl GpuPlan {
         queue.write_buffer(&self.packed, 0, &self.packed_bytes[..used]);
     }
 
-    fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        for step in &self.steps {
+    /// Records one pass over `steps`.
+    pub(super) fn encode_steps<'a>(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        steps: impl IntoIterator<Item = &'a Step>,
+        timestamp_writes: Option<wgpu::ComputePassTimestampWrites<'_>>,
+    ) {
+        let mut pass =
+            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+        for step in steps {
             pass.set_pipeline(&step.pipeline);
             pass.set_bind_group(0, &step.bind_group, &[]);
             pass.dispatch_workgroups(step.grid[0], step.grid[1], step.grid[2]);
@@ -139,7 +147,7 @@ impl Plan for GpuPlan {
         self.write_inputs(&counts, inputs);
         let context = &self.shared.context;
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        self.encode(&mut encoder);
+        self.encode_steps(&mut encoder, &self.steps, None);
         if let Some((_, staging)) = &staging {
             let mut at = 0;
             for (id, rows) in reads {
