@@ -1,6 +1,7 @@
 //! A device, what it can do, and the pipelines made on it; shared by all engines of a process.
 
 use alloc::{format, string::String, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     adapter::{self, AdapterChoice, AdapterDescription},
@@ -21,6 +22,8 @@ pub struct GpuOptions {
     pub no_subgroups: bool,
     /// Do not use cooperative matrices (tensor cores) even where offered.
     pub no_cooperative_matrix: bool,
+    /// Split weights as if a binding held no more than this, to test the splitting with small weights.
+    pub max_binding_bytes: Option<u64>,
     /// Choose kernels as for a real GPU even on a software adapter, to test them there.
     pub as_hardware: bool,
     /// Keep the driver's bounds checks in shaders.
@@ -53,6 +56,8 @@ pub struct GpuContext {
     pub(super) faults: Arc<Faults>,
     pub(super) pipelines: Pipelines,
     description: AdapterDescription,
+    max_piece: u64,
+    created: AtomicU64,
 }
 
 impl GpuContext {
@@ -101,7 +106,20 @@ impl GpuContext {
         let faults = Faults::listen(&device);
         let cache = has_cache.then(|| open_cache(&device, options.pipeline_cache.as_deref()));
         let pipelines = Pipelines::new(device.clone(), faults.clone(), options.checked_shaders, cache);
-        Ok(Arc::new(GpuContext { device, queue, features, limits, faults, pipelines, description }))
+        let allowed = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+        let max_piece = options.max_binding_bytes.map_or(allowed, |b| b.min(allowed));
+        let created = AtomicU64::new(0);
+        Ok(Arc::new(GpuContext {
+            device,
+            queue,
+            features,
+            limits,
+            faults,
+            pipelines,
+            description,
+            max_piece,
+            created,
+        }))
     }
 
     pub fn features(&self) -> Features {
@@ -123,9 +141,24 @@ impl GpuContext {
         self.pipelines.cache_data()
     }
 
+    /// GPU objects made so far: buffers, bind groups, pipelines. A plan's runs make none.
+    pub fn objects_created(&self) -> u64 {
+        self.created.load(Ordering::Relaxed) + self.pipelines.made()
+    }
+
+    /// Destroys the device as a driver reset would, to test what follows.
+    pub fn lose_device(&self) {
+        self.faults.lost("the device was destroyed on request".into());
+        self.device.destroy();
+    }
+
+    pub(super) fn count_created(&self) {
+        self.created.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Largest weight piece one binding can hold, bytes.
     pub(super) fn max_piece(&self) -> u64 {
-        self.limits.max_storage_buffer_binding_size.min(self.limits.max_buffer_size)
+        self.max_piece
     }
 
     /// Makes a buffer, or says why not.
@@ -141,6 +174,7 @@ impl GpuContext {
         let descriptor =
             wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
         let buffer = self.device.create_buffer(&descriptor);
+        self.count_created();
         self.faults.check_allocation(label)?;
         Ok(buffer)
     }

@@ -36,6 +36,11 @@ impl Faults {
         }
     }
 
+    /// Records that the device is gone.
+    pub fn lost(&self, why: String) {
+        self.record(Error::DeviceLost(why));
+    }
+
     /// Reports and forgets the first fault since the last call; a lost device is reported every time.
     ///
     /// # Errors
@@ -70,4 +75,33 @@ fn convert(error: wgpu::Error) -> Error {
 
 fn describe(error: &wgpu::Error) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+
+    use super::*;
+
+    fn out_of_memory() -> wgpu::Error {
+        wgpu::Error::OutOfMemory { source: Box::new(Error::Gpu("driver".into())) }
+    }
+
+    #[test]
+    fn a_fault_is_reported_once_and_named() {
+        let faults = Faults::default();
+        faults.record(convert(out_of_memory()));
+        assert_eq!(faults.check_allocation("weights"), Err(Error::OutOfMemory("weights".into())));
+        assert_eq!(faults.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_lost_device_stays_lost_and_outranks_other_faults() {
+        let faults = Faults::default();
+        faults.record(convert(out_of_memory()));
+        faults.lost("reset".into());
+        for _ in 0..2 {
+            assert_eq!(faults.check(), Err(Error::DeviceLost("reset".into())));
+        }
+    }
 }

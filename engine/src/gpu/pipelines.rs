@@ -52,6 +52,11 @@ impl Pipelines {
         self.driver_cache.as_ref()?.get_data()
     }
 
+    /// How many pipelines there are.
+    pub fn made(&self) -> u64 {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+    }
+
     /// The pipeline of a kernel with these definitions.
     ///
     /// # Errors

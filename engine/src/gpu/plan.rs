@@ -299,6 +299,7 @@ fn bind(
             }
         }
     }
+    context.count_created();
     Ok(context.device.create_bind_group(&wgpu::BindGroupDescriptor {
         label: Some(d.kernel.name),
         layout: &pipeline.layout,
