@@ -130,6 +130,16 @@ impl GpuContext {
         &self.description
     }
 
+    /// The device, for programs that run kernels of their own on it.
+    pub fn device(&self) -> &wgpu::Device {
+        &self.device
+    }
+
+    /// The device's queue.
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.queue
+    }
+
     /// For people: adapter, API, driver.
     pub fn name(&self) -> String {
         let d = &self.description;

@@ -24,10 +24,11 @@ use core::fmt::Write;
 use crate::{
     Error, Result,
     backend::{Backend, Capabilities},
-    tensor::DType,
+    tensor::{DType, Format},
 };
 use build::{Builder, Sizes};
-pub use run::Deviation;
+pub use chain::in_flight;
+pub use run::{Deviation, compare};
 
 /// How much of the suite to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,8 +144,8 @@ struct Suite<'a> {
 }
 
 /// What an op computes; decides how far two right implementations may be apart.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Work {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
     /// Moves values.
     Copy,
     /// Few roundings a value: norms, pooling, rotation.
@@ -169,23 +170,28 @@ impl Suite<'_> {
         self.capabilities.activations
     }
 
-    /// Allowed difference relative to the size of the row's values.
+    /// [`tolerance`] on the suite's backend.
     fn tolerance(&self, work: Work, x: DType, out: DType) -> f32 {
-        use crate::tensor::Format;
-        let half = self.capabilities.activations == DType::F16;
-        let base = match work {
-            Work::Copy => 1e-6,
-            Work::Rows => 2e-5,
-            // Per-row scales of 8-bit activations: 1/254 of the largest value for each term.
-            Work::Dot if self.capabilities.matrices == Format::Int8 => 3e-2,
-            // A matrix unit takes f16, so f32 operands may be rounded first.
-            Work::Dot if half && x == DType::F32 => 1e-3,
-            Work::Dot => 2e-5,
-            // Probabilities may be rounded to f16 for the matrix unit.
-            Work::Attention if half => 2e-3,
-            Work::Attention => 2e-5,
-        };
-        // Two roundings to f16 of nearly the same value may be one unit in the last place apart.
-        base + if out == DType::F16 { 1e-3 } else { 0.0 }
+        tolerance(self.capabilities, work, x, out)
     }
+}
+
+/// Allowed difference from the reference, relative to the size of the row's values, on a backend with these
+/// capabilities, for element types `x` in and `out` out.
+pub fn tolerance(capabilities: &Capabilities, work: Work, x: DType, out: DType) -> f32 {
+    let half = capabilities.activations == DType::F16;
+    let base = match work {
+        Work::Copy => 1e-6,
+        Work::Rows => 2e-5,
+        // Per-row scales of 8-bit activations: 1/254 of the largest value for each term.
+        Work::Dot if capabilities.matrices == Format::Int8 => 3e-2,
+        // A matrix unit takes f16, so f32 operands may be rounded first.
+        Work::Dot if half && x == DType::F32 => 1e-3,
+        Work::Dot => 2e-5,
+        // Probabilities may be rounded to f16 for the matrix unit.
+        Work::Attention if half => 2e-3,
+        Work::Attention => 2e-5,
+    };
+    // Two roundings to f16 of nearly the same value may be one unit in the last place apart.
+    base + if out == DType::F16 { 1e-3 } else { 0.0 }
 }

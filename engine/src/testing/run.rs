@@ -59,7 +59,7 @@ pub async fn run(case: &Case, backend: &dyn Backend) -> Result<Deviation> {
     };
     let graph = record(case, backend, backend)?;
     let found = values(&graph, backend, case.sizes, case.sizes.has_spare_rows()).await?;
-    compare(&graph, &expected, &found, case.tolerance)
+    compare_reads(&graph, &expected, &found, case.tolerance)
 }
 
 fn record(case: &Case, on: &dyn Backend, formats: &dyn Backend) -> Result<Graph> {
@@ -90,33 +90,54 @@ async fn values(graph: &Graph, backend: &dyn Backend, sizes: Sizes, garbage_firs
     Ok(out)
 }
 
-/// The worst value over all compared rows. Each is measured against the largest value of its row, or the
-/// buffer's root mean square where that is larger, so that rows of small values beside large ones are not
-/// held to more than single precision gives.
-fn compare(graph: &Graph, expected: &[f32], found: &[f32], tolerance: f32) -> Result<Deviation> {
+/// The worst value over all compared rows of all reads.
+fn compare_reads(graph: &Graph, expected: &[f32], found: &[f32], tolerance: f32) -> Result<Deviation> {
     let mut worst: Option<Deviation> = None;
     let mut at = 0;
     for Read { rows, cols, compared, .. } in &graph.reads {
-        let (e, f) = (&expected[at..][..rows * cols], &found[at..][..rows * cols]);
+        let span = at + compared.start * cols..at + compared.end * cols;
         at += rows * cols;
-        let block = &e[compared.start * cols..compared.end * cols];
-        let squares: f64 = block.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-        let rms = libm::sqrt(squares / block.len().max(1) as f64) as f32;
-        for row in compared.clone() {
-            let (e, f) = (&e[row * cols..][..*cols], &f[row * cols..][..*cols]);
-            let scale = e.iter().fold(rms.max(graph.floor).max(1e-30), |m, v| m.max(v.abs()));
-            for (col, (&expected, &found)) in e.iter().zip(f).enumerate() {
-                if !found.is_finite() {
-                    let why =
-                        format!("{found} at row {row}, column {col}, where the reference has {expected}");
-                    return Err(Error::Unsupported(why));
-                }
-                let here = Deviation { expected, found, allowed: tolerance * scale, row, col };
-                if worst.is_none_or(|w| here.ratio() > w.ratio()) {
-                    worst = Some(here);
-                }
-            }
+        let (e, f) = (&expected[span.clone()], &found[span]);
+        let here = compare(*cols, |row| compared.start + row, e, f, graph.floor, tolerance)?;
+        if worst.is_none_or(|w| here.ratio() > w.ratio()) {
+            worst = Some(here);
         }
     }
     worst.ok_or_else(|| Error::Unsupported("the case reads nothing".into()))
+}
+
+/// The worst value of `[rows, cols]` buffers. Each is measured against the largest value of its row, or the
+/// buffer's root mean square or `floor` where that is larger, so that rows of small values beside large ones are
+/// not held to more than single precision gives. `name_row` gives the row numbers that results name.
+///
+/// # Errors
+/// `Unsupported` for values that are not finite, and if there is nothing to compare.
+pub fn compare(
+    cols: usize,
+    name_row: impl Fn(usize) -> usize,
+    expected: &[f32],
+    found: &[f32],
+    floor: f32,
+    tolerance: f32,
+) -> Result<Deviation> {
+    let squares: f64 = expected.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+    let rms = libm::sqrt(squares / expected.len().max(1) as f64) as f32;
+    let least = rms.max(floor).max(1e-30);
+    let mut worst: Option<Deviation> = None;
+    let cols = cols.max(1);
+    for (row, (e, f)) in expected.chunks(cols).zip(found.chunks(cols)).enumerate() {
+        let scale = e.iter().fold(least, |m, v| m.max(v.abs()));
+        for (col, (&expected, &found)) in e.iter().zip(f).enumerate() {
+            let row = name_row(row);
+            if !found.is_finite() {
+                let why = format!("{found} at row {row}, column {col}, where the reference has {expected}");
+                return Err(Error::Unsupported(why));
+            }
+            let here = Deviation { expected, found, allowed: tolerance * scale, row, col };
+            if worst.is_none_or(|w| here.ratio() > w.ratio()) {
+                worst = Some(here);
+            }
+        }
+    }
+    worst.ok_or_else(|| Error::Unsupported("there is nothing to compare".into()))
 }
