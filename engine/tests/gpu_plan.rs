@@ -1,12 +1,15 @@
 //! What the GPU backend promises beyond the values: replay makes nothing, weights are split, faults are typed.
 #![cfg(feature = "gpu")]
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 use inferencelayer_engine::{
     Error,
     backend::{Backend, Plan, read, upload_f32},
-    gpu::{AdapterChoice, GpuBackend, GpuContext, GpuOptions},
+    gpu::{AdapterChoice, GpuBackend, GpuContext, GpuOptions, PipelineStore},
     op::{Activation, Linear, Normalize, Op},
     program::{BufferId, BufferSpec, Count, Program, Recorder, Role},
     tensor::{DType, Format, WeightUse},
@@ -109,6 +112,37 @@ fn an_activation_too_large_for_a_binding_is_a_typed_error() {
     recorder.push(Op::Normalize(Normalize { x, unit: true, out })).unwrap();
     let outcome = backend.prepare_gpu(&recorder.finish().unwrap()).map(|_| ());
     assert!(matches!(outcome, Err(Error::TooLarge { .. })), "{outcome:?}");
+}
+
+#[derive(Debug, Default)]
+struct Store(Mutex<HashMap<String, Vec<u8>>>);
+
+impl PipelineStore for Store {
+    fn load(&self, key: &str) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().get(key).cloned()
+    }
+
+    fn save(&self, key: &str, data: &[u8]) {
+        self.0.lock().unwrap().insert(key.into(), data.into());
+    }
+}
+
+#[test]
+fn pipelines_are_saved_once_and_reused_and_garbage_is_ignored() {
+    let store = Arc::new(Store::default());
+    let options = GpuOptions { pipeline_store: Some(store.clone()), ..Default::default() };
+    for round in 0..3 {
+        let context = context(&options);
+        let backend = GpuBackend::new(context.clone(), Format::F32).unwrap();
+        let (program, _, _) = program(&backend, 16);
+        backend.prepare_gpu(&program).unwrap();
+        context.save_pipelines();
+        let mut saved = store.0.lock().unwrap();
+        assert_eq!(saved.len(), 1, "round {round}");
+        if round == 1 {
+            saved.values_mut().for_each(|data| data.truncate(7));
+        }
+    }
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! A device, what it can do, and the pipelines made on it; shared by all engines of a process.
 
 use alloc::{format, string::String, sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use super::{
     adapter::{self, AdapterChoice, AdapterDescription},
     faults::Faults,
     pipelines::Pipelines,
 };
-use crate::{Error, Result};
+use crate::{Error, Result, tensor::MaybeSendSync};
 
 /// How to open a device.
 #[derive(Debug, Clone, Default)]
@@ -28,9 +31,18 @@ pub struct GpuOptions {
     pub as_hardware: bool,
     /// Keep the driver's bounds checks in shaders.
     pub checked_shaders: bool,
-    /// Data of an earlier [`GpuContext::pipeline_cache`], from the same adapter and driver; anything else is
-    /// ignored by the driver.
-    pub pipeline_cache: Option<Vec<u8>>,
+    /// Where compiled pipelines are kept between processes, on APIs that have such a cache (Vulkan).
+    pub pipeline_store: Option<Arc<dyn PipelineStore>>,
+}
+
+/// Keeps compiled pipelines between processes, so that a second start is fast.
+pub trait PipelineStore: fmt::Debug + MaybeSendSync {
+    /// What was saved for this adapter; `key` is a file name made of letters, digits and `_`. Data that the
+    /// driver does not know is ignored by it.
+    fn load(&self, key: &str) -> Option<Vec<u8>>;
+
+    /// Saves; a failure only costs time at the next start.
+    fn save(&self, key: &str, data: &[u8]);
 }
 
 /// What kernels may use on this device.
@@ -58,6 +70,7 @@ pub struct GpuContext {
     description: AdapterDescription,
     max_piece: u64,
     created: AtomicU64,
+    store: Option<(Arc<dyn PipelineStore>, String)>,
 }
 
 impl GpuContext {
@@ -104,7 +117,9 @@ impl GpuContext {
             features.subgroups = super::web_shim::subgroups_were_granted() && !options.no_subgroups;
         }
         let faults = Faults::listen(&device);
-        let cache = has_cache.then(|| open_cache(&device, options.pipeline_cache.as_deref()));
+        let key = wgpu::util::pipeline_cache_key(&adapter.get_info()).filter(|_| has_cache);
+        let saved = key.as_ref().and_then(|key| options.pipeline_store.as_ref()?.load(key));
+        let cache = key.as_ref().map(|_| open_cache(&device, saved.as_deref()));
         let pipelines = Pipelines::new(device.clone(), faults.clone(), options.checked_shaders, cache);
         let allowed = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         let max_piece = options.max_binding_bytes.map_or(allowed, |b| b.min(allowed));
@@ -119,6 +134,7 @@ impl GpuContext {
             description,
             max_piece,
             created,
+            store: options.pipeline_store.clone().zip(key),
         }))
     }
 
@@ -146,9 +162,13 @@ impl GpuContext {
         format!("{} ({}, {})", d.name, d.api, d.driver.trim())
     }
 
-    /// Compiled pipelines, to be given to a later context; `None` where the API has no such cache.
-    pub fn pipeline_cache(&self) -> Option<Vec<u8>> {
-        self.pipelines.cache_data()
+    /// Saves the pipelines compiled so far to the store, if there is one and any are new.
+    pub fn save_pipelines(&self) {
+        if let Some((store, key)) = &self.store
+            && let Some(data) = self.pipelines.new_cache_data()
+        {
+            store.save(key, &data);
+        }
     }
 
     /// GPU objects made so far: buffers, bind groups, pipelines. A plan's runs make none.
@@ -225,7 +245,7 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
 
 fn open_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
     let descriptor = wgpu::PipelineCacheDescriptor { label: Some("pipelines"), data, fallback: true };
-    // SAFETY: the data was written by `pipeline_cache`; the driver checks its header, and with `fallback` data
+    // SAFETY: the data was written by `save_pipelines`; the driver checks its header, and with `fallback` data
     // it does not know gives an empty cache.
     unsafe { device.create_pipeline_cache(&descriptor) }
 }

@@ -21,6 +21,6 @@ mod weight;
 
 pub use adapter::{AdapterChoice, AdapterDescription, list_adapters};
 pub use backend::GpuBackend;
-pub use context::{Features, GpuContext, GpuOptions};
+pub use context::{Features, GpuContext, GpuOptions, PipelineStore};
 pub use plan::GpuPlan;
 pub use profile::StepTime;

@@ -1,6 +1,7 @@
 //! Pipelines by kernel and definitions, made once and kept.
 
 use alloc::{string::String, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
@@ -36,6 +37,8 @@ pub struct Pipelines {
     driver_cache: Option<wgpu::PipelineCache>,
     made: Mutex<HashMap<(&'static str, Definitions), Pipeline>>,
     layouts: Mutex<HashMap<Arc<[Access]>, Layouts>>,
+    /// How many pipelines the saved driver cache holds.
+    saved: AtomicU64,
 }
 
 impl Pipelines {
@@ -45,11 +48,22 @@ impl Pipelines {
         checked: bool,
         driver_cache: Option<wgpu::PipelineCache>,
     ) -> Self {
-        Pipelines { device, faults, checked, driver_cache, made: Mutex::default(), layouts: Mutex::default() }
+        Pipelines {
+            device,
+            faults,
+            checked,
+            driver_cache,
+            made: Mutex::default(),
+            layouts: Mutex::default(),
+            saved: AtomicU64::new(0),
+        }
     }
 
-    pub fn cache_data(&self) -> Option<Vec<u8>> {
-        self.driver_cache.as_ref()?.get_data()
+    /// The driver's cache, if pipelines were made since the last call.
+    pub fn new_cache_data(&self) -> Option<Vec<u8>> {
+        let made = self.made();
+        let news = self.saved.swap(made, Ordering::Relaxed) != made;
+        self.driver_cache.as_ref().filter(|_| news)?.get_data()
     }
 
     /// How many pipelines there are.
