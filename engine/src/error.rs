@@ -9,6 +9,9 @@ pub enum Error {
     /// A file's bytes do not follow its format.
     #[error("{file}: {why}")]
     Malformed { file: String, why: String },
+    /// A file is missing or cannot be read.
+    #[error("{file}: {why}")]
+    Read { file: String, why: String },
     /// A checkpoint lacks a tensor.
     #[error("tensor `{tensor}` is missing from {file}")]
     MissingTensor { tensor: String, file: String },

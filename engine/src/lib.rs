@@ -7,12 +7,18 @@ extern crate alloc;
 extern crate std;
 
 pub mod backend;
+pub mod batch;
+pub mod checkpoint;
+pub mod embed;
 pub mod error;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+pub mod model;
 pub mod op;
+pub mod pooling;
 pub mod program;
 pub mod reference;
+pub mod task;
 pub mod tensor;
 pub mod testing;
 

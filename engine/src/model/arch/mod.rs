@@ -1,0 +1,72 @@
+//! One file for each architecture: reads its `config.json`, names its tensors, no layer maths.
+
+mod bert;
+mod distilbert;
+mod modernbert;
+mod mpnet;
+mod roberta;
+mod xlm_roberta;
+
+use alloc::{format, vec::Vec};
+
+use super::{EncoderConfig, LayerKind, config::Config};
+use crate::Result;
+
+/// Largest sizes that are believed; beyond them a configuration is taken to be damaged.
+const MAX_LAYERS: usize = 1024;
+const MAX_WIDTH: usize = 1 << 18;
+const MAX_ENTRIES: usize = 1 << 26;
+
+type Reader = fn(&Config) -> Result<EncoderConfig>;
+
+/// Architectures by `model_type`.
+const READERS: [(&str, Reader); 6] = [
+    ("bert", bert::read),
+    ("distilbert", distilbert::read),
+    ("modernbert", modernbert::read),
+    ("mpnet", mpnet::read),
+    ("roberta", roberta::read),
+    ("xlm-roberta", xlm_roberta::read),
+];
+
+/// The values of `model_type` that [`read_encoder`] knows.
+pub fn supported() -> impl Iterator<Item = &'static str> {
+    READERS.iter().map(|(name, _)| *name)
+}
+
+/// Reads a `config.json`.
+///
+/// # Errors
+/// `Config`, naming the key: one that is missing, holds an impossible value, or a `model_type` that is unknown.
+pub fn read_encoder(config: &Config) -> Result<EncoderConfig> {
+    let model_type = config.string("model_type")?;
+    let Some((_, reader)) = READERS.iter().find(|(name, _)| *name == model_type) else {
+        let known: Vec<&str> = supported().collect();
+        let why = format!("is `{model_type}`, which is not supported; supported are {}", known.join(", "));
+        return Err(config.wrong("model_type", &why));
+    };
+    let encoder = reader(config)?;
+    encoder.check()?;
+    Ok(encoder)
+}
+
+/// Layers that attend to everything and have no rotary embedding.
+fn plain_layers(count: usize) -> Vec<LayerKind> {
+    (0..count).map(|_| LayerKind { window: None, rope_theta: None }).collect()
+}
+
+/// Refuses what BERT-like configurations can ask for and no released embedding model does.
+fn refuse_variants(config: &Config) -> Result<()> {
+    if let Some(kind) = config.opt_string("position_embedding_type")?
+        && kind != "absolute"
+    {
+        let why = format!("is `{kind}`; only `absolute` is supported");
+        return Err(config.wrong("position_embedding_type", &why));
+    }
+    for key in ["is_decoder", "add_cross_attention"] {
+        if config.opt_bool(key)? == Some(true) {
+            return Err(config.wrong(key, "is true; only encoders are supported"));
+        }
+    }
+    Ok(())
+}

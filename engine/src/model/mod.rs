@@ -1,0 +1,14 @@
+//! Models: a configuration, weights, and `record(&mut Recorder, layers a..b)`.
+//!
+//! There is one [`Encoder`]. A file of [`arch`] reads one architecture's `config.json` into an
+//! [`EncoderConfig`] and names its tensors; it holds no layer maths. To add an architecture, add such a file.
+
+pub mod arch;
+pub mod config;
+mod encoder;
+mod load;
+mod record;
+
+pub use encoder::{Encoder, EncoderConfig, LayerKind, LayerNames, Names, NormOrder, Positions};
+pub use load::{RELATIVE_BUCKETS, RELATIVE_RADIUS, relative_bucket};
+pub use record::{Bucket, Stage};

@@ -1,0 +1,170 @@
+//! Small checkpoints in `tests/fixtures`, with what transformers and sentence-transformers compute from them.
+
+use std::{fs, io, path::PathBuf};
+
+use inferencelayer_engine::{
+    Error,
+    backend::Backend,
+    checkpoint::{Folder, MemoryFolder, ReadAt, Reading, open_weights, read_text},
+    model::{Encoder, EncoderConfig, arch::read_encoder, config::Config},
+    op::PoolMode,
+    task::block_on,
+};
+use safetensors::{Dtype, SafeTensors};
+
+/// A fixture's folder on disk.
+#[derive(Debug, Clone)]
+pub struct Fixture {
+    name: String,
+    path: PathBuf,
+}
+
+impl Fixture {
+    pub fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
+        Fixture { name: name.into(), path }
+    }
+
+    /// All its files in memory, to be changed.
+    pub fn in_memory(&self) -> MemoryFolder {
+        let mut folder = MemoryFolder::new(self.name.clone());
+        for entry in fs::read_dir(&self.path).expect("the fixture is there").flatten() {
+            if entry.path().is_file() {
+                let name = entry.file_name().into_string().expect("a UTF-8 file name");
+                folder.insert(name, fs::read(entry.path()).expect("a readable fixture"));
+            }
+        }
+        folder
+    }
+
+    pub fn expected(&self) -> Expected {
+        Expected(fs::read(self.path.join("expected.safetensors")).expect("expected.safetensors"))
+    }
+}
+
+impl Folder for Fixture {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open<'a>(&'a self, path: &'a str) -> Reading<'a, Option<Box<dyn ReadAt>>> {
+        Box::pin(async move {
+            match fs::File::open(self.path.join(path)) {
+                Ok(file) => {
+                    let size = file.metadata().map_err(|e| failed(path, &e))?.len();
+                    Ok(Some(Box::new(DiskFile { name: path.into(), size, file }) as Box<dyn ReadAt>))
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(e) => Err(failed(path, &e)),
+            }
+        })
+    }
+}
+
+struct DiskFile {
+    name: String,
+    size: u64,
+    file: fs::File,
+}
+
+impl ReadAt for DiskFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> Reading<'a> {
+        use std::os::unix::fs::FileExt;
+        let done = self.file.read_exact_at(out, offset).map_err(|e| failed(&self.name, &e));
+        Box::pin(std::future::ready(done))
+    }
+}
+
+fn failed(file: &str, error: &io::Error) -> Error {
+    Error::Read { file: file.into(), why: error.to_string() }
+}
+
+/// Expected values by name.
+pub struct Expected(Vec<u8>);
+
+impl Expected {
+    fn open(&self) -> SafeTensors<'_> {
+        SafeTensors::deserialize(&self.0).expect("a safetensors file")
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.open().names().into_iter().map(String::from).collect();
+        names.sort();
+        names
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.open().tensor(name).is_ok()
+    }
+
+    pub fn shape(&self, name: &str) -> Vec<usize> {
+        self.open().tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).shape().to_vec()
+    }
+
+    pub fn floats(&self, name: &str) -> Vec<f32> {
+        let open = self.open();
+        let tensor = open.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(tensor.dtype(), Dtype::F32, "{name}");
+        tensor.data().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    }
+
+    pub fn ids(&self, name: &str) -> Vec<u32> {
+        let open = self.open();
+        let tensor = open.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        match tensor.dtype() {
+            Dtype::I64 => tensor.data().as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as u32).collect(),
+            Dtype::I32 => tensor.data().as_chunks().0.iter().map(|b| i32::from_le_bytes(*b) as u32).collect(),
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// A ragged list kept as `<name>` and `<stem>_offsets`.
+    pub fn ragged(&self, name: &str, offsets: &str) -> Vec<Vec<u32>> {
+        let (flat, ends) = (self.ids(name), self.ids(offsets));
+        ends.windows(2).map(|w| flat[w[0] as usize..w[1] as usize].to_vec()).collect()
+    }
+}
+
+/// One of the encoder fixtures, with what its module folder says.
+#[derive(Debug, Clone, Copy)]
+pub struct EncoderFixture {
+    pub name: &'static str,
+    pub pooling: PoolMode,
+    pub unit: bool,
+}
+
+pub const ENCODERS: [EncoderFixture; 6] = [
+    EncoderFixture { name: "bert", pooling: PoolMode::Mean, unit: true },
+    EncoderFixture { name: "roberta", pooling: PoolMode::Mean, unit: false },
+    EncoderFixture { name: "xlmr", pooling: PoolMode::Cls, unit: true },
+    EncoderFixture { name: "mpnet", pooling: PoolMode::Mean, unit: true },
+    EncoderFixture { name: "distilbert", pooling: PoolMode::Mean, unit: true },
+    EncoderFixture { name: "modernbert", pooling: PoolMode::Mean, unit: true },
+];
+
+/// Reads a folder's `config.json`.
+///
+/// # Errors
+/// The engine's.
+pub fn read_config(folder: &dyn Folder) -> inferencelayer_engine::Result<EncoderConfig> {
+    let text = block_on(read_text(folder, "config.json"))?.expect("config.json");
+    read_encoder(&Config::parse("config.json", &text)?)
+}
+
+/// Loads a folder's encoder.
+///
+/// # Errors
+/// The engine's.
+pub fn load_encoder(folder: &dyn Folder, backend: &dyn Backend) -> inferencelayer_engine::Result<Encoder> {
+    let config = read_config(folder)?;
+    let source = block_on(open_weights(folder, ""))?;
+    block_on(Encoder::load(config, &*source, backend))
+}
