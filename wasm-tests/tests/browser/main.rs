@@ -4,8 +4,7 @@
 //! (no f16) and lavapipe (f16, subgroups).
 #![cfg(target_arch = "wasm32")]
 
-#[path = "../../../engine/src/gpu/web_shim.rs"]
-mod web_shim;
+mod ops;
 mod webgpu;
 
 wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_dedicated_worker);

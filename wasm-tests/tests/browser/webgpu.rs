@@ -1,26 +1,23 @@
 //! What the engine takes for granted of a browser: an adapter in a worker, a compute pass with read-back, and
 //! subgroups through the shim.
 
+use std::sync::Arc;
+
+use inferencelayer_engine::gpu::{GpuContext, GpuOptions};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::JsFuture;
 use wasm_bindgen_test::{console_log, wasm_bindgen_test};
 use wgpu::util::DeviceExt;
 
-use crate::web_shim::{install_subgroups_shim, subgroups_were_granted};
-
-async fn device() -> (wgpu::Device, wgpu::Queue) {
-    install_subgroups_shim();
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-    let adapter =
-        instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await.expect("a WebGPU adapter");
-    console_log!("{:?}\n{:?}", adapter.get_info(), adapter.features());
-    let wanted = adapter.features() & wgpu::Features::SHADER_F16;
-    let descriptor = wgpu::DeviceDescriptor { required_features: wanted, ..Default::default() };
-    adapter.request_device(&descriptor).await.expect("a device")
+async fn open() -> Arc<GpuContext> {
+    let context = GpuContext::new(&GpuOptions::default()).await.unwrap_or_else(|e| panic!("{e}"));
+    console_log!("{} {:?}", context.name(), context.features());
+    context
 }
 
 /// Runs `wgsl`'s `main` once on `input` (bound read-write at 0) and returns what it left there.
-async fn run(device: &wgpu::Device, queue: &wgpu::Queue, wgsl: &str, input: &[u32]) -> Vec<u32> {
+async fn run(context: &GpuContext, wgsl: &str, input: &[u32]) -> Vec<u32> {
+    let device = context.device();
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label: None,
         source: wgpu::ShaderSource::Wgsl(wgsl.into()),
@@ -58,7 +55,7 @@ async fn run(device: &wgpu::Device, queue: &wgpu::Queue, wgsl: &str, input: &[u3
         pass.dispatch_workgroups(1, 1, 1);
     }
     encoder.copy_buffer_to_buffer(&data, 0, &read, 0, bytes.len() as u64);
-    queue.submit([encoder.finish()]);
+    context.queue().submit([encoder.finish()]);
     mapped(&read).await;
     let view = read.slice(..).get_mapped_range().expect("mapped");
     view.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
@@ -79,19 +76,19 @@ async fn mapped(buffer: &wgpu::Buffer) {
 
 #[wasm_bindgen_test]
 async fn computes_and_reads_back() {
-    let (device, queue) = device().await;
+    let context = open().await;
     let wgsl = "@group(0) @binding(0) var<storage, read_write> data: array<u32>;
         @compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32) { data[i] = data[i] * 3u + i; }";
     let input: Vec<u32> = (100..164).collect();
     let expected: Vec<u32> = input.iter().zip(0..).map(|(v, i)| v * 3 + i).collect();
-    assert_eq!(run(&device, &queue, wgsl, &input).await, expected);
+    assert_eq!(run(&context, wgsl, &input).await, expected);
 }
 
 /// Both software adapters offer subgroups, so here their absence would mean that the shim does not work.
 #[wasm_bindgen_test]
 async fn subgroups_reach_the_shader() {
-    let (device, queue) = device().await;
-    assert!(subgroups_were_granted(), "the device has no subgroups");
+    let context = open().await;
+    assert!(context.features().subgroups, "the device has no subgroups");
     let wgsl = "enable subgroups;
         @group(0) @binding(0) var<storage, read_write> data: array<u32>;
         @compute @workgroup_size(64)
@@ -99,19 +96,19 @@ async fn subgroups_reach_the_shader() {
             let sum = subgroupAdd(data[i]);
             data[i] = select(sum, size, i == 63u);
         }";
-    let out = run(&device, &queue, wgsl, &[1; 64]).await;
+    let out = run(&context, wgsl, &[1; 64]).await;
     let size = out[63];
     console_log!("subgroup size {size}");
     assert!(size >= 4 && size.is_power_of_two(), "subgroup size {size}");
     assert_eq!(out[..63], [size; 63]);
 }
 
-/// The adapter that `tests/run` promises: f16 on lavapipe, none on SwiftShader. `EXPECT_F16` is set by it at build
-/// time, so that a run on the wrong adapter fails instead of testing less.
+/// The adapter that `tests/run` promises: f16 on lavapipe, none on SwiftShader. `INFERENCELAYER_EXPECT_F16`
+/// is set by it at build time, so that a run on the wrong adapter fails instead of testing less.
 #[wasm_bindgen_test]
 async fn f16_is_there_where_promised() {
-    let (device, queue) = device().await;
-    let has = device.features().contains(wgpu::Features::SHADER_F16);
+    let context = open().await;
+    let has = context.features().f16;
     if let Some(expected) = option_env!("INFERENCELAYER_EXPECT_F16") {
         assert_eq!(has, expected == "1", "this is not the adapter that was asked for");
     }
@@ -123,6 +120,6 @@ async fn f16_is_there_where_promised() {
                 data[0] = bitcast<u32>(v * vec2<f16>(2.0h, 0.5h));
             }";
         // 1.5 and 3.0 become 3.0 and 1.5.
-        assert_eq!(run(&device, &queue, wgsl, &[0x4200_3e00]).await, [0x3e00_4200]);
+        assert_eq!(run(&context, wgsl, &[0x4200_3e00]).await, [0x3e00_4200]);
     }
 }

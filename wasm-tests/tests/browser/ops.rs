@@ -1,0 +1,50 @@
+//! Every op on the browser's WebGPU against the scalar reference: Chromium's own compiler reads the kernels here,
+//! which is stricter than naga.
+
+use inferencelayer_engine::{
+    gpu::{GpuBackend, GpuContext, GpuOptions},
+    tensor::Format,
+    testing::{Size, require_ops},
+};
+use wasm_bindgen_test::{console_log, wasm_bindgen_test};
+
+async fn check(options: &GpuOptions, format: Format) {
+    let result = async {
+        let context = GpuContext::new(options).await?;
+        console_log!("{} {:?}", context.name(), context.features());
+        require_ops(&GpuBackend::new(context, format)?, Size::Small).await
+    };
+    assert!(result.await.unwrap_or_else(|e| panic!("{e}")) > 0);
+}
+
+#[wasm_bindgen_test]
+async fn f32_ops_match_the_reference() {
+    check(&GpuOptions::default(), Format::F32).await;
+}
+
+/// Weights and activations in f16; arithmetic in f16 where the adapter has it.
+#[wasm_bindgen_test]
+async fn f16_ops_match_the_reference() {
+    check(&GpuOptions::default(), Format::F16).await;
+}
+
+/// The kernels that software adapters are spared.
+#[wasm_bindgen_test]
+async fn hardware_kernels_match_the_reference() {
+    for format in [Format::F32, Format::F16] {
+        check(&GpuOptions { as_hardware: true, ..Default::default() }, format).await;
+    }
+}
+
+#[wasm_bindgen_test]
+async fn webgpu_default_limits_are_enough() {
+    let options = GpuOptions { default_limits: true, no_f16: true, no_subgroups: true, ..Default::default() };
+    check(&options, Format::F32).await;
+}
+
+#[wasm_bindgen_test]
+async fn features_can_be_declined() {
+    let without = GpuOptions { no_f16: true, no_subgroups: true, ..Default::default() };
+    let features = GpuContext::new(&without).await.unwrap_or_else(|e| panic!("{e}")).features();
+    assert!(!features.f16 && !features.subgroups, "{features:?}");
+}
