@@ -1,6 +1,8 @@
 //! The inferencelayer compute core: ops are recorded into programs, backends prepare programs into plans,
 //! plans are replayed. `no_std` + alloc; the wgpu backend is behind feature `gpu`.
 #![no_std]
+// One pointer type for both: GPU objects can move between threads natively, but not in a browser.
+#![cfg_attr(target_arch = "wasm32", allow(clippy::arc_with_non_send_sync))]
 
 extern crate alloc;
 #[cfg(feature = "std")]
