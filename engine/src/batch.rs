@@ -167,3 +167,90 @@ impl Packed {
         self.counts = [start, chunk.len() as u32, self.tiles.len() as u32 / 4, 0];
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::{string::ToString, vec};
+
+    use super::*;
+    use crate::model::{arch::read_encoder, config::Config};
+
+    fn model(model_type: &str) -> EncoderConfig {
+        let text = format!(
+            r#"{{"model_type": "{model_type}", "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1,
+                "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 202,
+                "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-5, "pad_token_id": 1}}"#
+        );
+        read_encoder(&Config::parse("config.json", &text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn packs_rows_tiles_and_ranges() {
+        let batch = EncBatch::from_seqs(vec![vec![7], vec![3; 150], vec![5, 6, 9]])
+            .with_types(vec![vec![1], vec![0; 150], vec![0, 0, 1]])
+            .unwrap()
+            .with_pool_starts(vec![0, 20, 2])
+            .unwrap();
+        let mut packed = Packed::default();
+        packed.pack(&batch, 0..3, &model("bert"));
+        assert_eq!(packed.counts, [154, 3, 5, 0]);
+        assert_eq!(packed.tokens[..8], [7, 0, 1, 0, 3, 0, 0, 0]);
+        assert_eq!(packed.tokens[151 * 4..], [5, 0, 0, 0, 6, 1, 0, 0, 9, 2, 1, 0]);
+        let tiles =
+            [[0, 1, 0, 1], [1, 65, 1, 151], [65, 129, 1, 151], [129, 151, 1, 151], [151, 154, 151, 154]];
+        assert_eq!(packed.tiles, tiles.concat());
+        assert_eq!(packed.ranges, [0, 1, 21, 151, 153, 154]);
+        // Nothing of an earlier run remains.
+        packed.pack(&batch, 2..3, &model("bert"));
+        assert_eq!((packed.counts, packed.tokens.len()), ([3, 1, 1, 0], 12));
+        assert_eq!(packed.ranges, [2, 3]);
+    }
+
+    #[test]
+    fn padding_inside_a_text_is_not_counted() {
+        let batch = EncBatch::from_seqs(vec![vec![1, 0, 9, 1, 9, 2]]);
+        let mut packed = Packed::default();
+        packed.pack(&batch, 0..1, &model("roberta"));
+        let positions: Vec<u32> = packed.tokens.chunks(4).map(|row| row[1]).collect();
+        assert_eq!(positions, [1, 2, 3, 1, 4, 5]);
+    }
+
+    #[test]
+    fn chunks_hold_what_fits() {
+        let batch = EncBatch::from_seqs([3, 4, 1, 8, 8, 1].map(|n| vec![0; n]).to_vec());
+        assert_eq!(batch.chunks(8, 9), [0..3, 3..4, 4..5, 5..6]);
+        assert_eq!(batch.chunks(100, 2), [0..2, 2..4, 4..6]);
+        assert_eq!(batch.chunks(100, 100), core::slice::from_ref(&(0..6)));
+        assert!(EncBatch::default().chunks(8, 9).is_empty());
+    }
+
+    #[test]
+    fn unusable_sequences_are_named() {
+        let check = |seq: Vec<u32>, max| {
+            EncBatch::from_seqs(vec![vec![2], seq]).check(&model("roberta"), max).map_err(|e| e.to_string())
+        };
+        assert_eq!(check(vec![49; 200], 200), Ok(()));
+        let refused = |seq, max, part: &str| {
+            let text = check(seq, max).unwrap_err();
+            assert!(text.starts_with("sequence 1 ") && text.contains(part), "{text}");
+        };
+        refused(vec![], 100, "is empty");
+        refused(vec![3, 50], 100, "id 50 at token 1, the model's vocabulary has 50");
+        refused(vec![u32::MAX], 100, "id 4294967295");
+        refused(vec![3; 201], 1000, "has 201 tokens, the model takes 200: truncate");
+        refused(vec![3; 200], 199, "has 200 tokens, a batch takes 199");
+    }
+
+    #[test]
+    fn types_and_pool_starts_are_checked() {
+        let batch = EncBatch::from_seqs(vec![vec![2, 3], vec![4]]);
+        let error = |b: Result<EncBatch>| b.unwrap_err().to_string();
+        assert!(error(batch.clone().with_types(vec![vec![0], vec![0]])).contains("[2, 1]"));
+        assert!(error(batch.clone().with_pool_starts(vec![0])).contains("2 of them"));
+        let batch = batch.with_types(vec![vec![0, 2], vec![0]]).unwrap();
+        let text = batch.check(&model("bert"), 9).unwrap_err().to_string();
+        assert_eq!(text, "sequence 0 has type 2 at token 1, the model has 2 token types");
+        let batch = EncBatch::from_seqs(vec![vec![2, 3]]).with_pool_starts(vec![2]).unwrap();
+        assert!(batch.check(&model("bert"), 9).unwrap_err().to_string().contains("begin after 2"));
+    }
+}

@@ -9,6 +9,8 @@ mod memory;
 mod open;
 mod safetensors;
 mod sharded;
+#[cfg(test)]
+mod tests;
 
 use alloc::{boxed::Box, format, string::String, vec, vec::Vec};
 use core::{future::Future, pin::Pin};

@@ -8,6 +8,8 @@ pub mod config;
 mod encoder;
 mod load;
 mod record;
+#[cfg(test)]
+mod tests;
 
 pub use encoder::{Encoder, EncoderConfig, LayerKind, LayerNames, Names, NormOrder, Positions};
 pub use load::{RELATIVE_BUCKETS, RELATIVE_RADIUS, relative_bucket};
