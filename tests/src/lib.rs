@@ -3,3 +3,4 @@
 pub mod backends;
 pub mod compare;
 pub mod fixture;
+pub mod rewrite;
