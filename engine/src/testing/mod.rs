@@ -26,8 +26,10 @@ use crate::{
     backend::{Backend, Capabilities},
     tensor::{DType, Format},
 };
+pub use build::tiles;
 use build::{Builder, Sizes};
 pub use chain::in_flight;
+pub use random::Random;
 pub use run::{Deviation, compare};
 
 /// How much of the suite to run.

@@ -14,7 +14,7 @@ impl Random {
         )
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,12 +24,12 @@ impl Random {
 
     /// Below `limit`, which must not be 0.
     pub fn below(&mut self, limit: usize) -> u32 {
-        (self.next() % limit.max(1) as u64) as u32
+        (self.bits() % limit.max(1) as u64) as u32
     }
 
     /// Uniform in [-1, 1).
     pub fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
     /// `n` values uniform in `[center - spread, center + spread)`.

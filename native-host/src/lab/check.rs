@@ -1,0 +1,107 @@
+//! Is it right? A variant's result against the scalar reference.
+
+use inferencelayer_engine::{
+    backend::{self, Backend, Capabilities},
+    reference::Reference,
+    tensor::{DType, Weight},
+    testing::{Deviation, compare, tolerance},
+};
+
+use super::{
+    costs::Types,
+    data::{Data, Sample},
+    problem::Problem,
+    record::{self, Recorded},
+};
+use crate::Result;
+
+/// Which operands stay f32 where a backend stores f16.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeepF32 {
+    pub x: bool,
+    pub out: bool,
+}
+
+impl KeepF32 {
+    /// The op's element types on a backend with these capabilities.
+    pub fn types(self, problem: &Problem, capabilities: &Capabilities) -> Types {
+        let preferred = |keep: bool| if keep { DType::F32 } else { capabilities.activations };
+        let o = problem.operands();
+        let x = preferred(self.x || (o.in_place && self.out));
+        let out = if o.in_place { x } else { preferred(self.out || o.f32_out) };
+        Types { x, out }
+    }
+}
+
+/// Runs the program once and returns its output.
+///
+/// # Errors
+/// Those of the backend.
+pub fn result(backend: &dyn Backend, recorded: &Recorded) -> Result<Vec<f32>> {
+    let mut plan = backend.prepare(&recorded.program)?;
+    let (id, rows, cols) = recorded.read;
+    let mut out = vec![0.0; rows * cols];
+    let ticket = plan.submit(recorded.counts, &recorded.inputs(), &[(id, rows)])?;
+    plan.wait(ticket)?;
+    pollster::block_on(backend::read(&mut *plan, ticket, &mut out))?;
+    Ok(out)
+}
+
+fn pick(values: &[f32], rows: &[usize], cols: usize) -> Vec<f32> {
+    rows.iter().flat_map(|r| &values[r * cols..(r + 1) * cols]).copied().collect()
+}
+
+/// What the reference says of a sample, for variants that keep the same formats.
+#[derive(Debug, Default)]
+pub struct Expectations(Vec<(Capabilities, Types, Vec<f32>)>);
+
+impl Expectations {
+    /// Values of the sample's compared rows, with weights and buffers rounded as a backend with these
+    /// capabilities keeps them.
+    ///
+    /// # Errors
+    /// Those of the op's check, and of the reference.
+    pub fn get(
+        &mut self,
+        data: &Data,
+        sample: &Sample,
+        capabilities: &Capabilities,
+        types: Types,
+    ) -> Result<Vec<f32>> {
+        let same = |c: &Capabilities| {
+            (c.activations, c.matrices, c.tables)
+                == (capabilities.activations, capabilities.matrices, capabilities.tables)
+        };
+        if let Some((.., values)) = self.0.iter().find(|(c, t, _)| same(c) && *t == types) {
+            return Ok(values.clone());
+        }
+        let reference = Reference::new();
+        let weights = record::weights(&sample.problem, &data.weights, &reference, capabilities)?;
+        let recorded = record::once(&sample.problem, &sample.streams, &weights, types)?;
+        let values = pick(&result(&reference, &recorded)?, &sample.rows, recorded.read.2);
+        self.0.push((capabilities.clone(), types, values.clone()));
+        Ok(values)
+    }
+}
+
+/// The variant's worst value among the sample's rows. Row numbers are those of the whole problem.
+///
+/// # Errors
+/// Those of the backends; `Unsupported` for values that are not finite.
+pub fn check(
+    problem: &Problem,
+    data: &Data,
+    sample: &Sample,
+    expected: &[f32],
+    backend: &dyn Backend,
+    weights: &[Weight],
+    keep: KeepF32,
+) -> Result<Deviation> {
+    let capabilities = backend.capabilities();
+    let types = keep.types(problem, capabilities);
+    let recorded = record::once(problem, &data.streams, weights, types)?;
+    let cols = recorded.read.2;
+    let found = pick(&result(backend, &recorded)?, &sample.of_whole, cols);
+    let allowed = tolerance(capabilities, problem.work(), types.x, types.out);
+    Ok(compare(cols, |row| sample.of_whole[row], expected, &found, problem.floor(), allowed)?)
+}

@@ -1,0 +1,190 @@
+//! Variants: a backend, the formats it keeps, and its options, under one name.
+
+use std::{fmt, str::FromStr};
+
+use inferencelayer_engine::{
+    backend::Backend,
+    gpu::{AdapterChoice, GpuBackend, GpuContext, GpuOptions},
+    reference::Reference,
+    tensor::{DType, Format},
+};
+
+use crate::Result;
+
+/// The kind of machine a variant runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Device {
+    Gpu,
+    Reference,
+}
+
+impl Device {
+    pub const ALL: [Device; 2] = [Device::Gpu, Device::Reference];
+}
+
+const DEVICES: [(&str, Device); 2] = [("gpu", Device::Gpu), ("reference", Device::Reference)];
+const FORMATS: [(&str, Format); 3] = [("f32", Format::F32), ("f16", Format::F16), ("int8", Format::Int8)];
+
+/// One way of running an op: `gpu-f16-nocoop`, `reference`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variant {
+    pub device: Device,
+    /// Of matrices; the GPU keeps activations and tables in it too.
+    pub format: Format,
+    /// Words after device and format.
+    options: Vec<GpuWord>,
+}
+
+/// A switch of the GPU backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GpuWord {
+    NoCooperativeMatrix,
+    NoSubgroups,
+    NoF16,
+    DefaultLimits,
+    CheckedShaders,
+    AsHardware,
+}
+
+const GPU_WORDS: [(&str, GpuWord); 6] = [
+    ("nocoop", GpuWord::NoCooperativeMatrix),
+    ("nosubgroups", GpuWord::NoSubgroups),
+    ("nof16", GpuWord::NoF16),
+    ("default-limits", GpuWord::DefaultLimits),
+    ("checked", GpuWord::CheckedShaders),
+    ("as-hardware", GpuWord::AsHardware),
+];
+
+fn name_of<T: PartialEq + Copy>(table: &[(&'static str, T)], value: T) -> &'static str {
+    table.iter().find(|(_, v)| *v == value).map_or("", |(name, _)| name)
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", name_of(&DEVICES, self.device), name_of(&FORMATS, self.format))?;
+        self.options.iter().try_for_each(|word| write!(f, "-{}", name_of(&GPU_WORDS, *word)))
+    }
+}
+
+impl FromStr for Variant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (device, mut rest) = text.split_once('-').unwrap_or((text, ""));
+        let Some((_, device)) = DEVICES.iter().find(|(name, _)| *name == device) else {
+            return Err(format!("`{text}`: a variant begins with one of {}", names(&DEVICES)));
+        };
+        let mut variant = Variant { device: *device, format: Format::F32, options: Vec::new() };
+        let word = |rest: &mut &str, name: &str| match rest.strip_prefix(name) {
+            Some(after) if after.is_empty() || after.starts_with('-') => {
+                *rest = after.trim_start_matches('-');
+                true
+            }
+            _ => false,
+        };
+        if let Some((_, format)) = FORMATS.iter().find(|(name, _)| word(&mut rest, name)) {
+            variant.format = *format;
+        }
+        while *device == Device::Gpu
+            && let Some((_, option)) = GPU_WORDS.iter().find(|(name, _)| word(&mut rest, name))
+        {
+            variant.options.push(*option);
+        }
+        if !rest.is_empty() {
+            let words = if *device == Device::Gpu { names(&GPU_WORDS) } else { "nothing".into() };
+            return Err(format!("`{text}`: after the device come one of {} and {words}", names(&FORMATS)));
+        }
+        if *device == Device::Gpu && variant.format == Format::Int8 {
+            return Err(format!("`{text}`: the GPU keeps f32 or f16"));
+        }
+        Ok(variant)
+    }
+}
+
+fn names<T>(table: &[(&'static str, T)]) -> String {
+    table.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// A variant's backend.
+pub enum Opened {
+    Gpu(GpuBackend),
+    Other(Box<dyn Backend>),
+}
+
+impl Opened {
+    pub fn backend(&self) -> &dyn Backend {
+        match self {
+            Opened::Gpu(gpu) => gpu,
+            Opened::Other(other) => &**other,
+        }
+    }
+}
+
+impl Variant {
+    /// What a device is usually run with.
+    pub fn usual(device: Device) -> Vec<Variant> {
+        let formats: &[Format] = match device {
+            Device::Gpu => &[Format::F32, Format::F16],
+            Device::Reference => &[Format::F32],
+        };
+        formats.iter().map(|format| Variant { device, format: *format, options: Vec::new() }).collect()
+    }
+
+    /// The GPU options that the variant's words stand for.
+    pub fn gpu_options(&self, adapter: &AdapterChoice) -> GpuOptions {
+        let has = |word| self.options.contains(&word);
+        GpuOptions {
+            adapter: adapter.clone(),
+            default_limits: has(GpuWord::DefaultLimits),
+            no_f16: has(GpuWord::NoF16),
+            no_subgroups: has(GpuWord::NoSubgroups),
+            no_cooperative_matrix: has(GpuWord::NoCooperativeMatrix),
+            as_hardware: has(GpuWord::AsHardware),
+            checked_shaders: has(GpuWord::CheckedShaders),
+            ..Default::default()
+        }
+    }
+
+    /// Opens the variant's backend.
+    ///
+    /// # Errors
+    /// `NoAdapter` and the backend's other errors.
+    pub fn open(&self, adapter: &AdapterChoice, _threads: usize) -> Result<Opened> {
+        match self.device {
+            Device::Gpu => {
+                let context = pollster::block_on(GpuContext::new(&self.gpu_options(adapter)))?;
+                Ok(Opened::Gpu(GpuBackend::new(context, self.format)?))
+            }
+            Device::Reference => {
+                let activations = if self.format == Format::F16 { DType::F16 } else { DType::F32 };
+                Ok(Opened::Other(Box::new(Reference::with_formats(activations, self.format))))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        for name in ["gpu-f32", "gpu-f16-nocoop", "gpu-f16-nocoop-default-limits", "reference-int8"] {
+            assert_eq!(name.parse::<Variant>().unwrap().to_string(), name);
+        }
+        assert_eq!("reference".parse::<Variant>().unwrap().to_string(), "reference-f32");
+        let variant: Variant = "gpu-default-limits-nof16".parse().unwrap();
+        assert_eq!(variant.to_string(), "gpu-f32-default-limits-nof16");
+        let options = variant.gpu_options(&AdapterChoice::Index(3));
+        assert!(options.default_limits && options.no_f16 && !options.no_cooperative_matrix);
+        assert_eq!(options.adapter, AdapterChoice::Index(3));
+    }
+
+    #[test]
+    fn unknown_words_are_named() {
+        for bad in ["", "tpu", "gpu-f17", "gpu-f16-fast", "gpu-int8", "reference-nocoop", "gpu-f32x"] {
+            let error = bad.parse::<Variant>().unwrap_err();
+            assert!(error.contains(&format!("`{bad}`")), "{error}");
+        }
+    }
+}
