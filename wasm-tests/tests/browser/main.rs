@@ -4,6 +4,8 @@
 //! (no f16) and lavapipe (f16, subgroups).
 #![cfg(target_arch = "wasm32")]
 
+mod encoders;
+mod fixtures;
 mod ops;
 mod webgpu;
 
