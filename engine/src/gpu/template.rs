@@ -4,7 +4,9 @@
 //! | line | meaning |
 //! | --- | --- |
 //! | `#import name` | the text of `shaders/lib/name.wgsl`, once (build time) |
-//! | `#if KEY`, `#if !KEY`, `#if KEY == word`, `#if KEY != word`, `#else`, `#endif` | conditional lines; a key is false when undefined or `0` |
+//! | `#if KEY`, `#if !KEY`, `#if KEY == word`, `#if KEY != word`, `#elif …`, `#else`, `#endif` | conditional lines; a key is false when undefined or `0` |
+//! | `#unroll i COUNT` … `#end` | the lines COUNT times, `$i` (or `$iu`) being 0, 1, …; COUNT and numbers in conditions on `$i` may use `*`, `/`, `-`, from left to right |
+//! | `#macro name` … `#endmacro`, `#use name` | lines to be repeated |
 //! | `#buffer name f32\|f16\|$KEY [write]` | storage buffer of vec4 groups at the next binding; defines `load_name(i) -> vec4<f32>` and, with `write`, `store_name(i, v)`; `i` counts groups of four values |
 //! | `#raw name type [write]` | storage buffer of a WGSL type at the next binding |
 //! | `$KEY` | the definition's text |
@@ -26,7 +28,7 @@ pub enum Access {
 }
 
 /// WGSL ready for a shader compiler, and its storage bindings from binding 2 on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Expanded {
     pub wgsl: String,
     pub bindings: Vec<Access>,
@@ -40,66 +42,180 @@ pub const FIRST_STORAGE: u32 = 2;
 /// # Errors
 /// The offending line.
 pub fn expand(template: &str, definitions: &[Definition<'_>]) -> Result<Expanded, String> {
-    let mut wgsl = String::with_capacity(template.len());
-    let mut bindings = Vec::new();
-    // For each open #if: whether its current branch is taken.
-    let mut taken: Vec<bool> = Vec::new();
-    for line in template.lines() {
-        let trimmed = line.trim_start();
-        if let Some(condition) = trimmed.strip_prefix("#if ") {
-            taken.push(holds(condition, definitions));
-        } else if trimmed.starts_with("#else") {
-            let top = taken.last_mut().ok_or_else(|| format!("#else without #if: {line}"))?;
-            *top = !*top;
-        } else if trimmed.starts_with("#endif") {
-            taken.pop().ok_or_else(|| format!("#endif without #if: {line}"))?;
-        } else if taken.iter().all(|t| *t) && !trimmed.starts_with("//!") {
-            let line = substitute(line, definitions)?;
-            match line.trim_start().strip_prefix('#') {
-                Some(directive) => declare(directive, &mut wgsl, &mut bindings)?,
-                None => {
-                    wgsl.push_str(&line);
-                    wgsl.push('\n');
+    let lines: Vec<&str> = template.lines().filter(|l| !l.starts_with("//!")).collect();
+    let mut expansion = Expansion { definitions, macros: Vec::new(), out: Expanded::default() };
+    expansion.lines(&lines, &[])?;
+    Ok(expansion.out)
+}
+
+/// An expansion under way.
+struct Expansion<'t> {
+    definitions: &'t [Definition<'t>],
+    macros: Vec<(&'t str, Vec<&'t str>)>,
+    out: Expanded,
+}
+
+impl<'t> Expansion<'t> {
+    /// Expands lines; `counters` are the enclosing `#unroll` variables.
+    fn lines(&mut self, lines: &[&'t str], counters: &[(&str, usize)]) -> Result<(), String> {
+        let mut at = 0;
+        while let Some(line) = lines.get(at) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["#if", ..] => {
+                    let end = block_end(lines, at, "#if", "#endif")?;
+                    self.conditional(&lines[at..end], counters)?;
+                    at = end;
                 }
+                ["#unroll", name, ref count @ ..] => {
+                    let end = block_end(lines, at, "#unroll", "#end")?;
+                    let count = self.value(&count.concat(), counters)?;
+                    for value in 0..count {
+                        let inner: Vec<_> = counters.iter().copied().chain([(name, value)]).collect();
+                        self.lines(&lines[at + 1..end], &inner)?;
+                    }
+                    at = end;
+                }
+                ["#macro", name] => {
+                    let end = block_end(lines, at, "#macro", "#endmacro")?;
+                    self.macros.push((name, lines[at + 1..end].to_vec()));
+                    at = end;
+                }
+                ["#use", name] => {
+                    let found = self.macros.iter().rev().find(|(n, _)| *n == name);
+                    let body = found.ok_or_else(|| format!("unknown macro: {line}"))?.1.clone();
+                    self.lines(&body, counters)?;
+                }
+                [word, ..] if word.starts_with('#') => {
+                    let line = self.substitute(line, counters)?;
+                    declare(line.trim_start().trim_start_matches('#'), &mut self.out)?;
+                }
+                _ => {
+                    let line = self.substitute(line, counters)?;
+                    self.out.wgsl.push_str(&line);
+                    self.out.wgsl.push('\n');
+                }
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// Expands the branch of `#if` … `#elif` … `#else` that holds; `lines` ends before `#endif`.
+    fn conditional(&mut self, lines: &[&'t str], counters: &[(&str, usize)]) -> Result<(), String> {
+        let mut depth = 0;
+        // Starts of the branches: the lines #if, #elif and #else of this block.
+        let mut starts = Vec::new();
+        for (i, line) in lines.iter().enumerate() {
+            match line.split_whitespace().next() {
+                Some("#if") if depth == 0 => {
+                    starts.push(i);
+                    depth = 1;
+                }
+                Some("#if") => depth += 1,
+                Some("#endif") => depth -= 1,
+                Some("#elif" | "#else") if depth == 1 => starts.push(i),
+                _ => {}
+            }
+        }
+        for (n, start) in starts.iter().enumerate() {
+            let end = starts.get(n + 1).copied().unwrap_or(lines.len());
+            let condition = lines[*start].split_whitespace().skip(1).collect::<Vec<_>>();
+            let holds =
+                lines[*start].trim_start().starts_with("#else") || self.holds(&condition, counters)?;
+            if holds {
+                return self.lines(&lines[start + 1..end], counters);
+            }
+        }
+        Ok(())
+    }
+
+    fn holds(&self, condition: &[&str], counters: &[(&str, usize)]) -> Result<bool, String> {
+        let defined = |key: &str| !matches!(lookup(key, self.definitions), None | Some("0"));
+        let equal = |key: &str, words: &[&str]| -> Result<bool, String> {
+            if let Some(found) = lookup(key, self.definitions) {
+                return Ok(words == [found]);
+            }
+            if !key.starts_with('$') {
+                return Ok(false);
+            }
+            Ok(self.value(key, counters)? == self.value(&words.concat(), counters)?)
+        };
+        match condition {
+            [key, "==", words @ ..] => equal(key, words),
+            [key, "!=", words @ ..] => Ok(!equal(key, words)?),
+            [key] => Ok(key.strip_prefix('!').map_or_else(|| defined(key), |key| !defined(key))),
+            _ => Err(format!("unknown condition {condition:?}")),
+        }
+    }
+
+    /// A number: integers, definitions and counters joined by `*`, `/` and `-`, from left to right.
+    fn value(&self, text: &str, counters: &[(&str, usize)]) -> Result<usize, String> {
+        let text = self.substitute(text, counters)?;
+        let (mut total, mut rest) = (0usize, text.as_str());
+        let mut operator = '+';
+        loop {
+            let end = rest.find(['*', '/', '-']).unwrap_or(rest.len());
+            let number: usize = rest[..end].trim().parse().map_err(|_| format!("not a number: {text}"))?;
+            total = match operator {
+                '+' => Some(number),
+                '*' => total.checked_mul(number),
+                '/' => total.checked_div(number),
+                _ => total.checked_sub(number),
+            }
+            .ok_or_else(|| format!("impossible number: {text}"))?;
+            match rest[end..].chars().next() {
+                Some(next) => (operator, rest) = (next, &rest[end + 1..]),
+                None => return Ok(total),
             }
         }
     }
-    if taken.is_empty() { Ok(Expanded { wgsl, bindings }) } else { Err("#if without #endif".into()) }
+
+    fn substitute(&self, line: &str, counters: &[(&str, usize)]) -> Result<String, String> {
+        let mut parts = line.split('$');
+        let mut out = String::from(parts.next().unwrap_or_default());
+        for part in parts {
+            // Counters are lower case and may be followed by the suffix of an unsigned literal.
+            let counter = counters.iter().rev().find(|(name, _)| {
+                let rest = part.strip_prefix(name).map(|r| r.strip_prefix('u').unwrap_or(r));
+                rest.is_some_and(|r| !r.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
+            });
+            if let Some((name, value)) = counter {
+                out.push_str(&format!("{value}{}", &part[name.len()..]));
+                continue;
+            }
+            let is_key = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+            let end = part.find(|c: char| !is_key(c)).unwrap_or(part.len());
+            let value = lookup(&part[..end], self.definitions);
+            out.push_str(value.ok_or_else(|| format!("undefined ${part}: {line}"))?);
+            out.push_str(&part[end..]);
+        }
+        Ok(out)
+    }
+}
+
+/// Index of the line that closes the block opened at `start`.
+fn block_end(lines: &[&str], start: usize, open: &str, close: &str) -> Result<usize, String> {
+    let mut depth = 0;
+    for (i, line) in lines.iter().enumerate().skip(start) {
+        match line.split_whitespace().next() {
+            Some(word) if word == open => depth += 1,
+            Some(word) if word == close => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Ok(i);
+        }
+    }
+    Err(format!("{open} without {close}: {}", lines[start]))
 }
 
 fn lookup<'a>(key: &str, definitions: &[Definition<'a>]) -> Option<&'a str> {
     definitions.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
 }
 
-fn holds(condition: &str, definitions: &[Definition<'_>]) -> bool {
-    let words: Vec<&str> = condition.split_whitespace().collect();
-    match words[..] {
-        [key, "==", word] => lookup(key, definitions) == Some(word),
-        [key, "!=", word] => lookup(key, definitions) != Some(word),
-        [key] => match key.strip_prefix('!') {
-            Some(key) => matches!(lookup(key, definitions), None | Some("0")),
-            None => !matches!(lookup(key, definitions), None | Some("0")),
-        },
-        _ => false,
-    }
-}
-
-fn substitute(line: &str, definitions: &[Definition<'_>]) -> Result<String, String> {
-    let mut parts = line.split('$');
-    let mut out = String::from(parts.next().unwrap_or_default());
-    for part in parts {
-        let end = part
-            .find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_')
-            .unwrap_or(part.len());
-        let value = lookup(&part[..end], definitions)
-            .ok_or_else(|| format!("undefined ${}: {line}", &part[..end]))?;
-        out.push_str(value);
-        out.push_str(&part[end..]);
-    }
-    Ok(out)
-}
-
-fn declare(directive: &str, wgsl: &mut String, bindings: &mut Vec<Access>) -> Result<(), String> {
+fn declare(directive: &str, out: &mut Expanded) -> Result<(), String> {
+    let Expanded { wgsl, bindings } = out;
     let words: Vec<&str> = directive.split_whitespace().collect();
     let binding = FIRST_STORAGE + bindings.len() as u32;
     let (name, element, access) = match words[..] {
@@ -131,4 +247,51 @@ fn declare(directive: &str, wgsl: &mut String, bindings: &mut Vec<Access>) -> Re
     }
     bindings.push(access);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wgsl(template: &str, definitions: &[Definition<'_>]) -> String {
+        expand(template, definitions).unwrap_or_else(|e| panic!("{e}")).wgsl
+    }
+
+    #[test]
+    fn conditions_nest_and_choose_one_branch() {
+        let text = "#if A\na\n#if B == x\nbx\n#elif B == y\nby\n#else\nb\n#endif\n#else\nnot a\n#endif\nend";
+        assert_eq!(wgsl(text, &[("A", "1"), ("B", "x")]), "a\nbx\nend\n");
+        assert_eq!(wgsl(text, &[("A", "1"), ("B", "y")]), "a\nby\nend\n");
+        assert_eq!(wgsl(text, &[("A", "1")]), "a\nb\nend\n");
+        assert_eq!(wgsl(text, &[("A", "0")]), "not a\nend\n");
+    }
+
+    #[test]
+    fn loops_and_macros_unroll() {
+        let text =
+            "#macro m\nuse $iu $N\n#endmacro\n#unroll i $N/2\n#if $i == $N/2 - 1\nlast\n#endif\n#use m\n#end";
+        assert_eq!(wgsl(text, &[("N", "4")]), "use 0u 4\nlast\nuse 1u 4\n");
+    }
+
+    #[test]
+    fn buffers_get_bindings_in_order() {
+        let expanded = expand("#buffer x $X\n#raw t array<u32> write", &[("X", "f16")]).unwrap();
+        assert_eq!(expanded.bindings, [Access::Read, Access::Write]);
+        assert!(expanded.wgsl.contains("@binding(2) var<storage, read> x: array<vec2<u32>>"));
+        assert!(expanded.wgsl.contains("@binding(3) var<storage, read_write> t: array<u32>"));
+    }
+
+    #[test]
+    fn mistakes_name_the_line() {
+        for (text, part) in [
+            ("#if A", "#endif"),
+            ("$NONE", "NONE"),
+            ("#use nothing", "nothing"),
+            ("#unroll i x\n#end", "x"),
+            ("#frob", "frob"),
+        ] {
+            let error = expand(text, &[]).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }
