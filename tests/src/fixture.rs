@@ -1,6 +1,9 @@
 //! Small checkpoints in `tests/fixtures`, with what transformers and sentence-transformers compute from them.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use inferencelayer_engine::{
     Error,
@@ -11,6 +14,7 @@ use inferencelayer_engine::{
     task::block_on,
 };
 use safetensors::{Dtype, SafeTensors};
+use serde::{Deserialize, de::DeserializeOwned};
 
 /// A fixture's folder on disk.
 #[derive(Debug, Clone)]
@@ -37,9 +41,41 @@ impl Fixture {
         folder
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The texts of `texts.json`.
+    pub fn texts(&self) -> Vec<String> {
+        let texts: Texts = self.json("texts.json");
+        texts.texts
+    }
+
+    /// The text pairs of `pairs.json`, and the length they were cut to.
+    pub fn pairs(&self) -> (Vec<(String, String)>, usize) {
+        let pairs: Pairs = self.json("pairs.json");
+        (pairs.pairs, pairs.max_length)
+    }
+
+    fn json<T: DeserializeOwned>(&self, name: &str) -> T {
+        let bytes = fs::read(self.path.join(name)).unwrap_or_else(|e| panic!("{}/{name}: {e}", self.name));
+        serde_json::from_slice(&bytes).unwrap_or_else(|e| panic!("{}/{name}: {e}", self.name))
+    }
+
     pub fn expected(&self) -> Expected {
         Expected(fs::read(self.path.join("expected.safetensors")).expect("expected.safetensors"))
     }
+}
+
+#[derive(Deserialize)]
+struct Texts {
+    texts: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Pairs {
+    pairs: Vec<(String, String)>,
+    max_length: usize,
 }
 
 impl Folder for Fixture {

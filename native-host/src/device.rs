@@ -1,0 +1,131 @@
+//! Choosing and opening what a model runs on.
+
+use std::sync::Arc;
+
+use inferencelayer_engine::{
+    Error as EngineError,
+    backend::Backend,
+    gpu::{AdapterChoice, GpuBackend, GpuContext, GpuOptions},
+    reference::Reference,
+    task::block_on,
+    tensor::{DType, Format},
+};
+
+use crate::{Error, Result, pipelines::DiskPipelines};
+
+/// Kinds of device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Device {
+    /// The GPU if there is one, else the CPU.
+    #[default]
+    Auto,
+    /// A GPU; an error if there is none.
+    Gpu,
+    /// The processor.
+    Cpu,
+    /// The slow, plain implementation that the others are tested against.
+    Reference,
+}
+
+/// How weights and activations are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Dtype {
+    /// Single precision.
+    F32,
+    /// Half precision, sums in single.
+    F16,
+    /// Matrices as 8-bit integers, on the CPU only.
+    Int8,
+}
+
+/// What to run on.
+#[derive(Debug, Clone, Default)]
+pub struct DeviceOptions {
+    pub device: Device,
+    /// `None`: f16 on a GPU that has it, else f32.
+    pub dtype: Option<Dtype>,
+    pub adapter: AdapterChoice,
+    /// CPU threads; `None` for one a core.
+    pub threads: Option<usize>,
+}
+
+/// An open device.
+pub(crate) struct Opened {
+    pub backend: Arc<dyn Backend>,
+    pub gpu: Option<GpuHandle>,
+}
+
+/// Keeps a GPU's compiled pipelines.
+#[derive(Debug, Clone)]
+pub(crate) struct GpuHandle(Arc<GpuContext>);
+
+impl GpuHandle {
+    pub fn save_pipelines(&self) {
+        self.0.save_pipelines();
+    }
+}
+
+/// Opens what the options ask for.
+///
+/// # Errors
+/// `NoAdapter` if a GPU is asked for and there is none; `Unsupported` for a dtype that the device does not have.
+pub(crate) fn open(options: &DeviceOptions) -> Result<Opened> {
+    match options.device {
+        Device::Gpu => open_gpu(open_context(options)?, options.dtype),
+        Device::Cpu => open_cpu(options),
+        Device::Reference => Ok(open_reference(options.dtype)),
+        Device::Auto if options.dtype == Some(Dtype::Int8) => {
+            log::warn!("int8 runs on the CPU");
+            open_cpu(options)
+        }
+        Device::Auto => match open_context(options) {
+            // A software adapter is the CPU by a detour, unless it was asked for.
+            Ok(context) if context.adapter().kind == "Cpu" && options.adapter == AdapterChoice::Best => {
+                log::info!("{} is no GPU: using the CPU directly", context.name());
+                open_cpu(options)
+            }
+            Ok(context) => open_gpu(context, options.dtype),
+            Err(Error::Engine(EngineError::NoAdapter(why))) if options.adapter == AdapterChoice::Best => {
+                log::info!("no GPU ({why}): using the CPU");
+                open_cpu(options)
+            }
+            Err(error) => Err(error),
+        },
+    }
+}
+
+fn open_context(options: &DeviceOptions) -> Result<Arc<GpuContext>> {
+    let pipeline_store = DiskPipelines::from_env().map(|store| Arc::new(store) as _);
+    let gpu = GpuOptions { adapter: options.adapter.clone(), pipeline_store, ..GpuOptions::default() };
+    Ok(block_on(GpuContext::new(&gpu))?)
+}
+
+fn open_gpu(context: Arc<GpuContext>, dtype: Option<Dtype>) -> Result<Opened> {
+    let format = match dtype {
+        Some(Dtype::F32) => Format::F32,
+        Some(Dtype::F16) => Format::F16,
+        Some(Dtype::Int8) => {
+            let why = "int8 runs on the CPU only: use --device cpu, or f16 on the GPU";
+            return Err(EngineError::Unsupported(why.into()).into());
+        }
+        None if context.features().f16 => Format::F16,
+        None => Format::F32,
+    };
+    let backend = Arc::new(GpuBackend::new(context.clone(), format)?);
+    Ok(Opened { backend, gpu: Some(GpuHandle(context)) })
+}
+
+fn open_cpu(_: &DeviceOptions) -> Result<Opened> {
+    Err(EngineError::Unsupported("this build has no CPU backend (feature encoder-cpu)".into()).into())
+}
+
+fn open_reference(dtype: Option<Dtype>) -> Opened {
+    let (activations, weights) = match dtype {
+        None | Some(Dtype::F32) => (DType::F32, Format::F32),
+        Some(Dtype::F16) => (DType::F16, Format::F16),
+        Some(Dtype::Int8) => (DType::F32, Format::Int8),
+    };
+    Opened { backend: Arc::new(Reference::with_formats(activations, weights)), gpu: None }
+}
