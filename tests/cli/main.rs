@@ -14,11 +14,11 @@ fn plus<'a>(base: &[&'a str], extra: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Every text of a fixture gives the vector that sentence-transformers gives.
-fn matches_sentence_transformers(name: &str, extra: &[&str]) {
+fn matches_sentence_transformers(name: &str, device: &str, extra: &[&str]) {
     let fixture = Fixture::new(name);
     let model = fixture.path();
     let texts = fixture.texts();
-    let mut args = vec!["--model", &model, "--device", "reference", "--input", "-"];
+    let mut args = vec!["--model", &model, "--device", device, "--dtype", "f32", "--input", "-"];
     args.extend(extra);
     let run = run_with(&args, jsonl(&texts).as_bytes()).succeeds();
     let records = records(&run.stdout);
@@ -42,17 +42,18 @@ fn matches_sentence_transformers(name: &str, extra: &[&str]) {
 #[test]
 fn texts_give_the_vectors_of_sentence_transformers() {
     for name in ["bert", "xlmr", "mpnet", "distilbert", "modernbert"] {
-        matches_sentence_transformers(name, &[]);
+        matches_sentence_transformers(name, "reference", &[]);
+        matches_sentence_transformers(name, "gpu", &[]);
     }
     // This folder has no Normalize module.
-    matches_sentence_transformers("roberta", &[]);
-    matches_sentence_transformers("roberta", &["--no-normalize"]);
+    matches_sentence_transformers("roberta", "reference", &[]);
+    matches_sentence_transformers("roberta", "gpu", &["--no-normalize"]);
 }
 
 #[test]
 fn small_batches_change_nothing() {
-    matches_sentence_transformers("bert", &["--batch-tokens", "48"]);
-    matches_sentence_transformers("bert", &["--batch-tokens", "48", "--deterministic"]);
+    matches_sentence_transformers("bert", "reference", &["--batch-tokens", "48"]);
+    matches_sentence_transformers("bert", "reference", &["--batch-tokens", "48", "--deterministic"]);
 }
 
 #[test]
@@ -229,6 +230,22 @@ fn a_reader_that_has_enough() {
     assert!(stdout.starts_with(b"{\"index\":0,"));
     assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(stderr, "");
+}
+
+#[test]
+fn compiled_pipelines_are_kept_and_may_be_damaged() {
+    let model = Fixture::new("bert").path();
+    let args = ["--model", &model, "--device", "gpu", "a text"];
+    let cache = tempfile::tempdir().unwrap();
+    let first = support::run_with_cache(&args, cache.path()).succeeds().stdout;
+    let files: Vec<_> =
+        std::fs::read_dir(cache.path().join("pipelines")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert_eq!(support::run_with_cache(&args, cache.path()).succeeds().stdout, first);
+    for damaged in [&b""[..], b"not a pipeline cache"] {
+        std::fs::write(&files[0], damaged).unwrap();
+        assert_eq!(support::run_with_cache(&args, cache.path()).succeeds().stdout, first);
+    }
 }
 
 #[test]

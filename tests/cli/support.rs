@@ -51,6 +51,13 @@ pub fn run_with(args: &[&str], input: &[u8]) -> Run {
     run_command(command(args), input)
 }
 
+/// With the GPU's compiled pipelines in a folder of their own.
+pub fn run_with_cache(args: &[&str], cache: &std::path::Path) -> Run {
+    let mut command = command(args);
+    command.env("INFERENCELAYER_CACHE", cache);
+    run_command(command, b"")
+}
+
 /// With an environment in which no GPU driver is found.
 pub fn run_without_gpu(args: &[&str]) -> Run {
     let mut command = command(args);
