@@ -51,6 +51,12 @@ impl Fixture {
         texts.texts
     }
 
+    /// The queries of `texts.json`.
+    pub fn queries(&self) -> Vec<String> {
+        let texts: Texts = self.json("texts.json");
+        texts.queries
+    }
+
     /// The text pairs of `pairs.json`, and the length they were cut to.
     pub fn pairs(&self) -> (Vec<(String, String)>, usize) {
         let pairs: Pairs = self.json("pairs.json");
@@ -70,6 +76,8 @@ impl Fixture {
 #[derive(Deserialize)]
 struct Texts {
     texts: Vec<String>,
+    #[serde(default)]
+    queries: Vec<String>,
 }
 
 #[derive(Deserialize)]
