@@ -51,6 +51,10 @@ pub struct DeviceOptions {
     pub threads: Option<usize>,
 }
 
+/// More threads than any machine has processors.
+#[cfg(feature = "encoder-cpu")]
+const MAX_THREADS: usize = 1024;
+
 /// An open device.
 pub(crate) struct Opened {
     pub backend: Arc<dyn Backend>,
@@ -117,6 +121,32 @@ fn open_gpu(context: Arc<GpuContext>, dtype: Option<Dtype>) -> Result<Opened> {
     Ok(Opened { backend, gpu: Some(GpuHandle(context)) })
 }
 
+#[cfg(feature = "encoder-cpu")]
+fn open_cpu(options: &DeviceOptions) -> Result<Opened> {
+    use crate::cpu::{CpuBackend, CpuOptions, Threads};
+
+    let matrices = match options.dtype {
+        None | Some(Dtype::F32) => Format::F32,
+        Some(Dtype::Int8) => Format::Int8,
+        Some(Dtype::F16) => {
+            let why = "f16 runs on GPUs: use --dtype f32 or int8 on the CPU";
+            return Err(EngineError::Unsupported(why.into()).into());
+        }
+    };
+    let threads = match options.threads {
+        Some(threads) if threads == 0 || threads > MAX_THREADS => {
+            let why = format!("{threads} threads: 1 to {MAX_THREADS} are possible");
+            return Err(EngineError::Input(why).into());
+        }
+        Some(threads) => Threads::new(threads),
+        None => Threads::for_machine(),
+    }
+    .map_err(|e| EngineError::Unsupported(format!("cannot start CPU threads: {e}")))?;
+    let cpu = CpuOptions { parallel: Arc::new(threads), matrices, ..CpuOptions::default() };
+    Ok(Opened { backend: Arc::new(CpuBackend::new(cpu)?), gpu: None })
+}
+
+#[cfg(not(feature = "encoder-cpu"))]
 fn open_cpu(_: &DeviceOptions) -> Result<Opened> {
     Err(EngineError::Unsupported("this build has no CPU backend (feature encoder-cpu)".into()).into())
 }

@@ -5,6 +5,8 @@
 
 #[cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 pub mod cli;
+#[cfg(feature = "encoder-cpu")]
+pub mod cpu;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod device;
 mod embed_engine;

@@ -1,0 +1,346 @@
+//! Fused bidirectional attention: one head of one tile of queries, without ever holding all its scores.
+//!
+//! Scores are kept transposed, `[key][query]`, so that keys are read where they lie (their values are broadcast
+//! against a vector of queries), maxima and sums over keys need nothing across lanes, and the product with the
+//! values finds its left operand in column-major order. Keys go by in blocks with a running maximum and sum;
+//! blocks begin at the first key of the tile, so a result does not depend on where in a batch its sequence lies.
+
+use inferencelayer_engine::op::ATTENTION_TILE;
+
+use super::{
+    gemm::tile::{Start, Tile, tile},
+    math::exp2,
+    simd::{Kernel, MAX_LANES, Simd},
+};
+
+/// Keys in a block.
+const BLOCK: usize = 64;
+/// Score of a masked key: far below any real one, and finite.
+const MASKED: f32 = -1e30;
+
+/// Additive bias of one head, indexed by clamped distance.
+#[derive(Debug, Clone, Copy)]
+pub struct Bias<'a> {
+    /// `2 · radius + 1` values, the middle one for distance 0 (key − query).
+    pub table: &'a [f32],
+}
+
+/// One head of one tile.
+pub struct Attention<'a> {
+    /// `[rows, ld]`: query heads, key heads, value heads.
+    pub qkv: *const f32,
+    pub ld: usize,
+    /// First column of this head's queries, keys and values.
+    pub columns: [usize; 3],
+    pub head_dim: usize,
+    pub scale: f32,
+    pub window: Option<usize>,
+    pub bias: Option<Bias<'a>>,
+    /// First and past-the-end query row, then those of the sequence.
+    pub tile: [usize; 4],
+    /// This head's first output column in row 0.
+    pub out: *mut f32,
+    pub ldo: usize,
+    /// At least [`scratch_len`] values.
+    pub scratch: &'a mut [f32],
+}
+
+/// f32 values of scratch memory for heads of `head_dim`.
+pub const fn scratch_len(head_dim: usize) -> usize {
+    let wide = head_dim.next_multiple_of(MAX_LANES);
+    ATTENTION_TILE * head_dim
+        + BLOCK * ATTENTION_TILE
+        + BLOCK * wide
+        + ATTENTION_TILE * wide
+        + 3 * ATTENTION_TILE
+        + BLOCK
+        + 2 * ATTENTION_TILE
+}
+
+/// Scratch memory by use.
+struct Parts<'a> {
+    /// `[head_dim][width]`: the queries, scaled.
+    queries: &'a mut [f32],
+    /// `[BLOCK][width]`: scores, then probabilities, of a block of keys.
+    scores: &'a mut [f32],
+    /// `[BLOCK][wide]`: the values of a block of keys.
+    values: &'a mut [f32],
+    /// `[ATTENTION_TILE][wide]`: the output before its division.
+    sums: &'a mut [f32],
+    /// Largest score so far, by query.
+    largest: &'a mut [f32],
+    /// Sum of probabilities so far, by query.
+    total: &'a mut [f32],
+    /// What earlier sums are worth under the new maximum.
+    rescale: &'a mut [f32],
+    /// Bias by query − key, from the least.
+    diagonal: &'a mut [f32],
+}
+
+impl<'a> Parts<'a> {
+    fn of(scratch: &'a mut [f32], head_dim: usize, wide: usize) -> Self {
+        let mut rest = scratch;
+        let mut take = |n: usize| {
+            let (part, later) = core::mem::take(&mut rest).split_at_mut(n);
+            rest = later;
+            part
+        };
+        Parts {
+            queries: take(head_dim * ATTENTION_TILE),
+            scores: take(BLOCK * ATTENTION_TILE),
+            values: take(BLOCK * wide),
+            sums: take(ATTENTION_TILE * wide),
+            largest: take(ATTENTION_TILE),
+            total: take(ATTENTION_TILE),
+            rescale: take(ATTENTION_TILE),
+            diagonal: take(BLOCK + 2 * ATTENTION_TILE),
+        }
+    }
+}
+
+impl Kernel for Attention<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let [first, last, start, end] = self.tile;
+        let (from, to) = match self.window {
+            Some(window) => (start.max(first.saturating_sub(window)), end.min(last.saturating_add(window))),
+            None => (start, end),
+        };
+        let shape = Shape {
+            queries: last - first,
+            width: (last - first).next_multiple_of(S::LANES),
+            wide: self.head_dim.next_multiple_of(S::LANES),
+        };
+        let scratch = core::mem::take(&mut self.scratch);
+        let mut parts = Parts::of(scratch, self.head_dim, shape.wide);
+        self.pack_queries(&mut parts, &shape);
+        let mut key = from;
+        while key < to {
+            let keys = BLOCK.min(to - key);
+            let begins = key == from;
+            self.scores(s, &mut parts, &shape, key, keys);
+            self.mask(&mut parts, &shape, key, keys);
+            softmax(s, &mut parts, &shape, keys, begins);
+            self.pack_values(&mut parts, &shape, key, keys);
+            weigh(s, &mut parts, &shape, keys, begins);
+            key += keys;
+        }
+        self.finish(s, &parts, &shape);
+    }
+}
+
+struct Shape {
+    queries: usize,
+    /// Queries rounded up to vectors.
+    width: usize,
+    /// Head dimension rounded up to vectors.
+    wide: usize,
+}
+
+impl Attention<'_> {
+    /// One row of this head's queries (0), keys (1) or values (2).
+    #[inline(always)]
+    fn row(&self, what: usize, row: usize) -> &[f32] {
+        // SAFETY: whoever made this promises the rows of the tile and its sequence.
+        unsafe {
+            core::slice::from_raw_parts(self.qkv.add(row * self.ld + self.columns[what]), self.head_dim)
+        }
+    }
+
+    #[inline(always)]
+    fn pack_queries(&self, parts: &mut Parts<'_>, shape: &Shape) {
+        // Scores are kept in base 2.
+        let scale = self.scale * core::f32::consts::LOG2_E;
+        for query in 0..shape.width {
+            let column = parts.queries.iter_mut().skip(query).step_by(shape.width);
+            if query < shape.queries {
+                for (to, from) in column.zip(self.row(0, self.tile[0] + query)) {
+                    *to = from * scale;
+                }
+            } else {
+                column.take(self.head_dim).for_each(|to| *to = 0.0);
+            }
+        }
+    }
+
+    /// Scores of a block of keys, bias included.
+    #[inline(always)]
+    fn scores<S: Simd>(&self, s: S, parts: &mut Parts<'_>, shape: &Shape, key: usize, keys: usize) {
+        let product = Product {
+            k: self.head_dim,
+            a: self.row(1, key).as_ptr(),
+            lda: self.ld,
+            b: parts.queries.as_ptr(),
+            ldb: shape.width,
+            c: parts.scores.as_mut_ptr(),
+            ldc: shape.width,
+            rows: keys,
+            vectors: shape.width / S::LANES,
+            start: Start::Zero,
+        };
+        // SAFETY: the keys exist, and the scratch parts have these sizes.
+        unsafe { product.run::<S, false>(s) };
+        let Some(bias) = self.bias else { return };
+        let radius = (bias.table.len() / 2) as isize;
+        let least = self.tile[0] as isize - (key + keys - 1) as isize;
+        for (i, to) in parts.diagonal[..keys + shape.width].iter_mut().enumerate() {
+            let distance = (-(least + i as isize)).clamp(-radius, radius);
+            *to = bias.table[(distance + radius) as usize] * core::f32::consts::LOG2_E;
+        }
+        for row in 0..keys {
+            let scores = &mut parts.scores[row * shape.width..][..shape.width];
+            let diagonal = &parts.diagonal[keys - 1 - row..][..shape.width];
+            for (score, bias) in scores.chunks_exact_mut(S::LANES).zip(diagonal.chunks_exact(S::LANES)) {
+                let sum = s.add(s.load_part(score, 0.0), s.load_part(bias, 0.0));
+                s.store_part(score, sum);
+            }
+        }
+    }
+
+    /// Masks the scores of keys outside the queries' windows.
+    #[inline(always)]
+    fn mask(&self, parts: &mut Parts<'_>, shape: &Shape, key: usize, keys: usize) {
+        let Some(window) = self.window else { return };
+        let first = self.tile[0];
+        for row in 0..keys {
+            let scores = &mut parts.scores[row * shape.width..][..shape.width];
+            let seen_from = (key + row).saturating_sub(window).saturating_sub(first).min(shape.width);
+            let seen_to = (key + row).saturating_add(window).saturating_add(1).saturating_sub(first);
+            scores[..seen_from].fill(MASKED);
+            scores[seen_to.min(shape.width)..].fill(MASKED);
+        }
+    }
+
+    #[inline(always)]
+    fn pack_values(&self, parts: &mut Parts<'_>, shape: &Shape, key: usize, keys: usize) {
+        for row in 0..keys {
+            let to = &mut parts.values[row * shape.wide..][..shape.wide];
+            to[..self.head_dim].copy_from_slice(self.row(2, key + row));
+            to[self.head_dim..].fill(0.0);
+        }
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd>(&self, s: S, parts: &Parts<'_>, shape: &Shape) {
+        for query in 0..shape.queries {
+            // SAFETY: whoever made this promises the output's rows.
+            let out = unsafe {
+                let at = self.out.add((self.tile[0] + query) * self.ldo);
+                core::slice::from_raw_parts_mut(at, self.head_dim)
+            };
+            let sums = &parts.sums[query * shape.wide..][..shape.wide];
+            let total = s.splat(parts.total[query]);
+            for (out, sum) in out.chunks_mut(S::LANES).zip(sums.chunks_exact(S::LANES)) {
+                let y = s.div(s.load_part(sum, 0.0), total);
+                s.store_part(out, y);
+            }
+        }
+    }
+}
+
+/// Scores of a block become probabilities relative to the running maximum.
+#[inline(always)]
+fn softmax<S: Simd>(s: S, parts: &mut Parts<'_>, shape: &Shape, keys: usize, begins: bool) {
+    let scores = &mut parts.scores[..keys * shape.width];
+    for at in (0..shape.width).step_by(S::LANES) {
+        let lanes = at..at + S::LANES;
+        let before = s.load_part(&parts.largest[lanes.clone()], 0.0);
+        let mut largest = if begins { s.splat(MASKED) } else { before };
+        for row in 0..keys {
+            largest = s.max(largest, s.load_part(&scores[row * shape.width + at..][..S::LANES], 0.0));
+        }
+        let mut total = s.splat(0.0);
+        for row in 0..keys {
+            let score = &mut scores[row * shape.width + at..][..S::LANES];
+            let p = exp2(s, s.sub(s.load_part(score, 0.0), largest));
+            total = s.add(total, p);
+            s.store_part(score, p);
+        }
+        if !begins {
+            let rescale = exp2(s, s.sub(before, largest));
+            total = s.fma(s.load_part(&parts.total[lanes.clone()], 0.0), rescale, total);
+            s.store_part(&mut parts.rescale[lanes.clone()], rescale);
+        }
+        s.store_part(&mut parts.largest[lanes.clone()], largest);
+        s.store_part(&mut parts.total[lanes], total);
+    }
+}
+
+/// Adds a block's values, weighted by its probabilities, to the sums.
+#[inline(always)]
+fn weigh<S: Simd>(s: S, parts: &mut Parts<'_>, shape: &Shape, keys: usize, begins: bool) {
+    if !begins {
+        for query in 0..shape.queries {
+            let rescale = s.splat(parts.rescale[query]);
+            for sum in parts.sums[query * shape.wide..][..shape.wide].chunks_exact_mut(S::LANES) {
+                let v = s.mul(s.load_part(sum, 0.0), rescale);
+                s.store_part(sum, v);
+            }
+        }
+    }
+    let product = Product {
+        k: keys,
+        a: parts.scores.as_ptr(),
+        lda: shape.width,
+        b: parts.values.as_ptr(),
+        ldb: shape.wide,
+        c: parts.sums.as_mut_ptr(),
+        ldc: shape.wide,
+        rows: shape.queries,
+        vectors: shape.wide / S::LANES,
+        start: if begins { Start::Zero } else { Start::Output },
+    };
+    // SAFETY: the scratch parts have these sizes.
+    unsafe { product.run::<S, true>(s) };
+}
+
+/// A small product, `[rows, k] · [k, vectors · LANES]`.
+struct Product {
+    k: usize,
+    a: *const f32,
+    lda: usize,
+    b: *const f32,
+    ldb: usize,
+    c: *mut f32,
+    ldc: usize,
+    rows: usize,
+    vectors: usize,
+    start: Start,
+}
+
+impl Product {
+    /// # Safety
+    /// As [`tile`].
+    #[inline(always)]
+    unsafe fn run<S: Simd, const COL: bool>(&self, s: S) {
+        let blocks = self.rows.div_ceil(S::MR);
+        let mut vector = 0;
+        while vector < self.vectors {
+            let whole = self.vectors - vector >= S::NV;
+            let mut row = 0;
+            for block in 0..blocks {
+                let rows = (self.rows - row).div_ceil(blocks - block);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let t = Tile {
+                        k: self.k,
+                        a: self.a.add(if COL { row } else { row * self.lda }),
+                        lda: self.lda,
+                        b: self.b.add(vector * S::LANES),
+                        ldb: self.ldb,
+                        start: self.start,
+                        c: self.c.add(row * self.ldc + vector * S::LANES),
+                        ldc: self.ldc,
+                    };
+                    match (whole, S::NV) {
+                        (true, 2) => tile::<S, 2, COL>(s, rows, &t),
+                        (true, 4) => tile::<S, 4, COL>(s, rows, &t),
+                        _ => tile::<S, 1, COL>(s, rows, &t),
+                    }
+                }
+                row += rows;
+            }
+            vector += if whole { S::NV } else { 1 };
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The loops over rows and panels of a linear or gated-linear op, and their epilogues.
+
+use core::ops::Range;
+
+use inferencelayer_engine::op::Activation;
+
+use super::{
+    pack::{PackedF32, PackedInt8},
+    tile::{Int8Tile, Start, Tile, int8_tile, tile},
+};
+use crate::cpu::{
+    math::activate,
+    simd::{Kernel, MAX_LANES, Simd},
+};
+
+/// Largest register tile of any instruction set: rows × (gate panel, and two panels of up).
+const SCRATCH: usize = 14 * 3 * 2 * MAX_LANES;
+
+/// A product whose tiles can be computed one by one.
+pub trait Product: Copy {
+    /// `c[rows][panel] = x[row..row + rows] · panel + bias`.
+    ///
+    /// # Safety
+    /// The rows must exist, and `c` must have room for `rows` rows of a whole panel.
+    unsafe fn tile<S: Simd>(&self, s: S, row: usize, rows: usize, panel: usize, c: *mut f32, ldc: usize);
+}
+
+/// f32 activations `[rows, inputs]` times an f32 weight.
+#[derive(Clone, Copy)]
+pub struct F32Product<'a> {
+    pub x: *const f32,
+    pub ldx: usize,
+    pub weight: &'a PackedF32,
+    /// Filled up to whole panels.
+    pub bias: Option<&'a [f32]>,
+}
+
+impl Product for F32Product<'_> {
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, s: S, row: usize, rows: usize, panel: usize, c: *mut f32, ldc: usize) {
+        let width = S::NV * S::LANES;
+        // SAFETY: rows and output are the caller's promise; the panel is a slice of its whole size, and the bias
+        // is checked to hold the panel's.
+        unsafe {
+            let start = match self.bias {
+                Some(bias) => Start::Bias(bias[panel * width..][..width].as_ptr()),
+                None => Start::Zero,
+            };
+            let t = Tile {
+                k: self.weight.inputs,
+                a: self.x.add(row * self.ldx),
+                lda: self.ldx,
+                b: self.weight.panel(panel).as_ptr(),
+                ldb: width,
+                start,
+                c,
+                ldc,
+            };
+            match S::NV {
+                1 => tile::<S, 1, false>(s, rows, &t),
+                2 => tile::<S, 2, false>(s, rows, &t),
+                _ => tile::<S, 4, false>(s, rows, &t),
+            }
+        }
+    }
+}
+
+/// Quantized activations times an 8-bit weight.
+#[derive(Clone, Copy)]
+pub struct Int8Product<'a> {
+    /// `[rows][row_words]`
+    pub words: *const u32,
+    pub row_words: usize,
+    /// Scale and stored zero point of each row.
+    pub scales: *const (f32, i32),
+    pub weight: &'a PackedInt8,
+    /// Filled up to whole panels.
+    pub bias: Option<&'a [f32]>,
+}
+
+impl Product for Int8Product<'_> {
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, s: S, row: usize, rows: usize, panel: usize, c: *mut f32, ldc: usize) {
+        let width = S::NV * S::LANES;
+        let (values, scales, sums) = self.weight.panel(panel);
+        let bias = self.bias.map(|bias| &bias[panel * width..][..width]);
+        // SAFETY: rows and output are the caller's promise; the panel's slices have its whole size.
+        unsafe {
+            let t = Int8Tile {
+                steps: self.weight.steps(),
+                a: self.words.add(row * self.row_words),
+                lda: self.row_words,
+                rows: self.scales.add(row),
+                b: values.as_ptr(),
+                sums: sums.as_ptr(),
+                scales: scales.as_ptr(),
+                bias: bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
+                c,
+                ldc,
+            };
+            match S::NV {
+                1 => int8_tile::<S, 1>(s, rows, &t),
+                2 => int8_tile::<S, 2>(s, rows, &t),
+                _ => int8_tile::<S, 4>(s, rows, &t),
+            }
+        }
+    }
+}
+
+/// Where results go and what happens to them on the way.
+#[derive(Clone, Copy)]
+pub struct Output {
+    /// `[rows, cols]`
+    pub out: *mut f32,
+    pub cols: usize,
+    pub activation: Activation,
+    /// `[rows, cols]`, added last; null if there is none. May be `out`.
+    pub residual: *const f32,
+    /// The weight holds `cols` gate rows, then `cols` up rows: `out = act(gate) · up`.
+    pub gated: bool,
+}
+
+/// Some rows by some panels of an op.
+pub struct Linear<P> {
+    pub product: P,
+    pub output: Output,
+    pub rows: Range<usize>,
+    /// Panels of the output's columns.
+    pub panels: Range<usize>,
+}
+
+impl<P: Product> Kernel for Linear<P> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = S::NV * S::LANES;
+        let mut scratch = core::mem::MaybeUninit::<[f32; SCRATCH]>::uninit();
+        let scratch = scratch.as_mut_ptr().cast::<f32>();
+        let o = &self.output;
+        let blocks = self.rows.len().div_ceil(S::MR);
+        for panel in self.panels {
+            let col = panel * width;
+            let cols = width.min(o.cols - col);
+            // Even blocks: a last one of a row or two would leave the arithmetic units idle.
+            let mut row = self.rows.start;
+            for block in 0..blocks {
+                let rows = (self.rows.end - row).div_ceil(blocks - block);
+                // SAFETY: whoever made this promises `rows` of the inputs and of the output; tiles that are not
+                // a whole panel of the output go to the scratch memory, which holds MR rows of three panels.
+                unsafe {
+                    let out = o.out.add(row * o.cols + col);
+                    let (up, skip) = ((o.cols + col) / width, (o.cols + col) % width);
+                    let (to, ld) = if o.gated {
+                        (scratch, 3 * width)
+                    } else if cols < width || o.residual == o.out.cast_const() {
+                        (scratch, width)
+                    } else {
+                        (out, o.cols)
+                    };
+                    let tiles = [(panel, to), (up, scratch.add(width)), (up + 1, scratch.add(2 * width))];
+                    let used = if !o.gated {
+                        1
+                    } else if skip + cols <= width {
+                        2
+                    } else {
+                        3
+                    };
+                    for (panel, to) in &tiles[..used] {
+                        self.product.tile(s, row, rows, *panel, *to, ld);
+                    }
+                    let residual =
+                        if o.residual.is_null() { o.residual } else { o.residual.add(row * o.cols + col) };
+                    let up = if o.gated { scratch.add(width + skip).cast_const() } else { core::ptr::null() };
+                    let e = Epilogue { rows, cols, from: to, ld, up, out, residual, ldo: o.cols };
+                    e.run(s, o.activation);
+                }
+                row += rows;
+            }
+        }
+    }
+}
+
+/// One tile on its way to the output.
+struct Epilogue {
+    rows: usize,
+    cols: usize,
+    from: *const f32,
+    ld: usize,
+    /// Multiplied in; as far apart as `from`. Null if there is none.
+    up: *const f32,
+    out: *mut f32,
+    residual: *const f32,
+    ldo: usize,
+}
+
+impl Epilogue {
+    /// # Safety
+    /// `rows` by `cols` values of every operand must exist.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, s: S, activation: Activation) {
+        /// A loop for each activation, so that none is chosen inside.
+        macro_rules! each {
+            ($($name:ident)*) => {
+                match activation {
+                    $(Activation::$name => unsafe {
+                        // SAFETY: the caller's promise.
+                        self.rows(s, Activation::$name)
+                    })*
+                }
+            };
+        }
+        if self.from == self.out.cast_const() && self.residual.is_null() && activation == Activation::None {
+            return;
+        }
+        each!(None Gelu GeluTanh Relu Silu Tanh Sigmoid);
+    }
+
+    /// # Safety
+    /// As [`Self::run`].
+    #[inline(always)]
+    unsafe fn rows<S: Simd>(&self, s: S, activation: Activation) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.up.is_null(), self.residual.is_null()) {
+                (true, true) => self.each::<S, false, false>(s, activation),
+                (true, false) => self.each::<S, false, true>(s, activation),
+                (false, true) => self.each::<S, true, false>(s, activation),
+                (false, false) => self.each::<S, true, true>(s, activation),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::run`].
+    #[inline(always)]
+    unsafe fn each<S: Simd, const UP: bool, const RESIDUAL: bool>(&self, s: S, activation: Activation) {
+        // SAFETY: the caller's promise. Where `from`, `residual` and `out` are the same memory, each value is
+        // read before it is written.
+        unsafe {
+            for m in 0..self.rows {
+                let (from, up) = (self.from.add(m * self.ld), self.up.wrapping_add(m * self.ld));
+                let residual = self.residual.wrapping_add(m * self.ldo);
+                let out = self.out.add(m * self.ldo);
+                let mut at = 0;
+                while at + S::LANES <= self.cols {
+                    let mut v = activate(s, activation, s.load(from.add(at)));
+                    if UP {
+                        v = s.mul(v, s.load(up.add(at)));
+                    }
+                    if RESIDUAL {
+                        v = s.add(v, s.load(residual.add(at)));
+                    }
+                    s.store(out.add(at), v);
+                    at += S::LANES;
+                }
+                let n = self.cols - at;
+                if n > 0 {
+                    let mut v = activate(s, activation, part(s, from.add(at), n));
+                    if UP {
+                        v = s.mul(v, part(s, up.add(at), n));
+                    }
+                    if RESIDUAL {
+                        v = s.add(v, part(s, residual.add(at), n));
+                    }
+                    s.store_part(core::slice::from_raw_parts_mut(out.add(at), n), v);
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `n` values must be readable at `p`.
+#[inline(always)]
+unsafe fn part<S: Simd>(s: S, p: *const f32, n: usize) -> S::F {
+    // SAFETY: the caller's promise.
+    s.load_part(unsafe { core::slice::from_raw_parts(p, n) }, 0.0)
+}

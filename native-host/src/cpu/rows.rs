@@ -1,0 +1,272 @@
+//! Kernels that go row by row: norms, embedding, rotary embedding, pooling, normalisation.
+
+use core::ops::Range;
+
+use inferencelayer_engine::op::{NormKind, PoolMode};
+
+use super::simd::{Kernel, Simd};
+use super::table::Table;
+
+/// Parameters of a norm over `weight.len()` columns.
+#[derive(Debug, Clone, Copy)]
+pub struct NormRef<'a> {
+    pub kind: NormKind,
+    pub weight: &'a [f32],
+    pub bias: Option<&'a [f32]>,
+    pub eps: f32,
+}
+
+impl NormRef<'_> {
+    #[inline(always)]
+    fn apply<S: Simd>(&self, s: S, row: &mut [f32]) {
+        let n = row.len() as f32;
+        let mean = match self.kind {
+            NormKind::Layer => sum(s, row) / n,
+            NormKind::Rms => 0.0,
+        };
+        let (mut squares, shift) = (s.splat(0.0), s.splat(mean));
+        for part in row.chunks(S::LANES) {
+            let v = s.sub(s.load_part(part, mean), shift);
+            squares = s.fma(v, v, squares);
+        }
+        let factor = s.splat(1.0 / (s.sum(squares) / n + self.eps).sqrt());
+        for (i, part) in row.chunks_mut(S::LANES).enumerate() {
+            let at = i * S::LANES;
+            let v = s.mul(s.sub(s.load_part(part, 0.0), shift), factor);
+            let weight = s.load_part(&self.weight[at..], 0.0);
+            let v = match self.bias {
+                Some(bias) => s.fma(v, weight, s.load_part(&bias[at..], 0.0)),
+                None => s.mul(v, weight),
+            };
+            s.store_part(part, v);
+        }
+    }
+}
+
+#[inline(always)]
+fn sum<S: Simd>(s: S, values: &[f32]) -> f32 {
+    let mut total = s.splat(0.0);
+    for part in values.chunks(S::LANES) {
+        total = s.add(total, s.load_part(part, 0.0));
+    }
+    s.sum(total)
+}
+
+/// A row of a matrix, as a slice.
+///
+/// # Safety
+/// The row must exist, and nothing else may use it meanwhile.
+#[inline(always)]
+unsafe fn row_mut<'a>(p: *mut f32, row: usize, cols: usize) -> &'a mut [f32] {
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts_mut(p.add(row * cols), cols) }
+}
+
+/// `out = norm(x)`; `x` may be `out`.
+pub struct Norm<'a> {
+    /// `[rows, cols]`
+    pub x: *const f32,
+    pub out: *mut f32,
+    pub cols: usize,
+    pub params: NormRef<'a>,
+    pub rows: Range<usize>,
+}
+
+impl Kernel for Norm<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for row in self.rows {
+            // SAFETY: whoever made this promises the rows; `copy` allows both to be the same memory.
+            let values = unsafe {
+                core::ptr::copy(self.x.add(row * self.cols), self.out.add(row * self.cols), self.cols);
+                row_mut(self.out, row, self.cols)
+            };
+            self.params.apply(s, values);
+        }
+    }
+}
+
+/// `out[t] = norm(Σ table[tokens[t][field]])`; the entries must exist.
+pub struct Embed<'a> {
+    /// `[rows, 4]`
+    pub tokens: &'a [u32],
+    /// Tables and the token field that indexes each.
+    pub tables: &'a [(&'a Table, usize)],
+    pub norm: Option<NormRef<'a>>,
+    pub out: *mut f32,
+    pub cols: usize,
+    pub rows: Range<usize>,
+}
+
+impl Kernel for Embed<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for row in self.rows {
+            // SAFETY: whoever made this promises the rows.
+            let values = unsafe { row_mut(self.out, row, self.cols) };
+            values.fill(0.0);
+            for (table, field) in self.tables {
+                table.add_row(self.tokens[row * 4 + field] as usize, values);
+            }
+            if let Some(norm) = &self.norm {
+                norm.apply(s, values);
+            }
+        }
+    }
+}
+
+/// Rotates the pairs `(i, i + d/2)` of the first `heads` heads in place.
+pub struct Rope<'a> {
+    /// `[rows, cols]`
+    pub x: *mut f32,
+    pub cols: usize,
+    /// `[rows, 4]`, the position in field 1.
+    pub tokens: &'a [u32],
+    /// `[positions, head_dim]`: cosines, then sines.
+    pub table: &'a [f32],
+    pub heads: usize,
+    pub head_dim: usize,
+    pub rows: Range<usize>,
+}
+
+impl Kernel for Rope<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let half = self.head_dim / 2;
+        for row in self.rows {
+            // SAFETY: whoever made this promises the rows.
+            let values = unsafe { row_mut(self.x, row, self.cols) };
+            let position = self.tokens[row * 4 + 1] as usize;
+            let angles = &self.table[position * self.head_dim..][..self.head_dim];
+            for head in values[..self.heads * self.head_dim].chunks_exact_mut(self.head_dim) {
+                let (first, second) = head.split_at_mut(half);
+                let mut at = 0;
+                while at < half {
+                    let end = half.min(at + S::LANES);
+                    let (x, y) = (s.load_part(&first[at..end], 0.0), s.load_part(&second[at..end], 0.0));
+                    let cos = s.load_part(&angles[at..end], 0.0);
+                    let sin = s.load_part(&angles[half + at..half + end], 0.0);
+                    let x_new = s.sub(s.mul(x, cos), s.mul(y, sin));
+                    let y_new = s.fma(x, sin, s.mul(y, cos));
+                    s.store_part(&mut first[at..end], x_new);
+                    s.store_part(&mut second[at..end], y_new);
+                    at = end;
+                }
+            }
+        }
+    }
+}
+
+/// Rows summed before their sum joins the total, so that long sums keep their precision.
+const POOL_BLOCK: usize = 64;
+
+/// `out[s] = concat(mode(x[ranges[s]]))`; empty ranges give 0.
+pub struct Pool<'a> {
+    /// `[tokens, cols]`
+    pub x: *const f32,
+    pub cols: usize,
+    /// `[sequences, 2]`
+    pub ranges: &'a [u32],
+    pub modes: &'a [PoolMode],
+    /// `[sequences, modes · cols]`
+    pub out: *mut f32,
+    pub sequences: Range<usize>,
+}
+
+impl Kernel for Pool<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for sequence in self.sequences.clone() {
+            // SAFETY: whoever made this promises the rows.
+            let out = unsafe { row_mut(self.out, sequence, self.modes.len() * self.cols) };
+            let range = self.ranges[sequence * 2] as usize..self.ranges[sequence * 2 + 1] as usize;
+            for (mode, out) in self.modes.iter().zip(out.chunks_exact_mut(self.cols)) {
+                if range.is_empty() {
+                    out.fill(0.0);
+                    continue;
+                }
+                for (i, part) in out.chunks_mut(S::LANES).enumerate() {
+                    let v = self.column(s, *mode, &range, i * S::LANES, part.len());
+                    s.store_part(part, v);
+                }
+            }
+        }
+    }
+}
+
+impl Pool<'_> {
+    /// `n` pooled columns from `at`.
+    #[inline(always)]
+    fn column<S: Simd>(&self, s: S, mode: PoolMode, rows: &Range<usize>, at: usize, n: usize) -> S::F {
+        // SAFETY: whoever made this promises the ranges' rows; `at + n` is within the columns.
+        let load = |row: usize| unsafe { core::slice::from_raw_parts(self.x.add(row * self.cols + at), n) };
+        let count = rows.len() as f32;
+        match mode {
+            PoolMode::Cls => s.load_part(load(rows.start), 0.0),
+            PoolMode::LastToken => s.load_part(load(rows.end - 1), 0.0),
+            PoolMode::Max => {
+                let mut most = s.load_part(load(rows.start), 0.0);
+                for row in rows.clone() {
+                    most = s.max(most, s.load_part(load(row), 0.0));
+                }
+                most
+            }
+            PoolMode::Mean | PoolMode::MeanSqrtLen | PoolMode::WeightedMean => {
+                let weighted = mode == PoolMode::WeightedMean;
+                let mut total = s.splat(0.0);
+                for block in rows.clone().step_by(POOL_BLOCK) {
+                    let mut sum = s.splat(0.0);
+                    for row in block..rows.end.min(block + POOL_BLOCK) {
+                        let weight = if weighted { (row - rows.start + 1) as f32 } else { 1.0 };
+                        sum = s.fma(s.load_part(load(row), 0.0), s.splat(weight), sum);
+                    }
+                    total = s.add(total, sum);
+                }
+                let divisor = match mode {
+                    PoolMode::Mean => count,
+                    PoolMode::MeanSqrtLen => count.sqrt(),
+                    _ => count * (count + 1.0) / 2.0,
+                };
+                s.div(total, s.splat(divisor))
+            }
+        }
+    }
+}
+
+/// `out = x/max(‖x‖₂, 1e-12)` over the first `out_cols` columns, or those columns as they are.
+pub struct Normalize {
+    /// `[rows, cols]`
+    pub x: *const f32,
+    pub cols: usize,
+    /// `[rows, out_cols]`
+    pub out: *mut f32,
+    pub out_cols: usize,
+    pub unit: bool,
+    pub rows: Range<usize>,
+}
+
+impl Kernel for Normalize {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for row in self.rows {
+            // SAFETY: whoever made this promises the rows of two different matrices.
+            let (x, out) = unsafe {
+                let x = core::slice::from_raw_parts(self.x.add(row * self.cols), self.out_cols);
+                (x, row_mut(self.out, row, self.out_cols))
+            };
+            out.copy_from_slice(x);
+            if self.unit {
+                let mut squares = s.splat(0.0);
+                for part in x.chunks(S::LANES) {
+                    let v = s.load_part(part, 0.0);
+                    squares = s.fma(v, v, squares);
+                }
+                let norm = s.splat(s.sum(squares).sqrt().max(1e-12));
+                for part in out.chunks_mut(S::LANES) {
+                    let v = s.div(s.load_part(part, 0.0), norm);
+                    s.store_part(part, v);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! WebAssembly's 128-bit vectors, in builds that enable `simd128`.
+
+use core::arch::wasm32::*;
+
+use super::Simd;
+
+/// Four lanes; a build has the feature or this module is not in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Wasm128;
+
+impl Simd for Wasm128 {
+    const LANES: usize = 4;
+    const NV: usize = 2;
+    const MR: usize = 4;
+    const DOT: usize = 2;
+    const SHIFT: i32 = 0;
+
+    type F = v128;
+    type I = v128;
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> v128 {
+        // SAFETY: the caller's promise.
+        unsafe { v128_load(p.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: v128) {
+        // SAFETY: the caller's promise.
+        unsafe { v128_store(p.cast(), v) }
+    }
+
+    #[inline(always)]
+    fn splat(self, v: f32) -> v128 {
+        f32x4_splat(v)
+    }
+
+    #[inline(always)]
+    fn add(self, a: v128, b: v128) -> v128 {
+        f32x4_add(a, b)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: v128, b: v128) -> v128 {
+        f32x4_sub(a, b)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: v128, b: v128) -> v128 {
+        f32x4_mul(a, b)
+    }
+
+    #[inline(always)]
+    fn div(self, a: v128, b: v128) -> v128 {
+        f32x4_div(a, b)
+    }
+
+    #[inline(always)]
+    fn fma(self, a: v128, b: v128, c: v128) -> v128 {
+        f32x4_add(f32x4_mul(a, b), c)
+    }
+
+    #[inline(always)]
+    fn min(self, a: v128, b: v128) -> v128 {
+        f32x4_pmin(b, a)
+    }
+
+    #[inline(always)]
+    fn max(self, a: v128, b: v128) -> v128 {
+        f32x4_pmax(b, a)
+    }
+
+    #[inline(always)]
+    fn round(self, a: v128) -> v128 {
+        f32x4_nearest(a)
+    }
+
+    #[inline(always)]
+    fn scale2(self, a: v128, n: v128) -> v128 {
+        let biased = i32x4_add(i32x4_trunc_sat_f32x4(n), i32x4_splat(127));
+        f32x4_mul(a, i32x4_shl(biased, 23))
+    }
+
+    #[inline(always)]
+    fn zero_i(self) -> v128 {
+        i32x4_splat(0)
+    }
+
+    #[inline(always)]
+    fn splat_word(self, w: u32) -> v128 {
+        u32x4_splat(w)
+    }
+
+    #[inline(always)]
+    unsafe fn load_i(self, p: *const i32) -> v128 {
+        // SAFETY: the caller's promise.
+        unsafe { v128_load(p.cast()) }
+    }
+
+    #[inline(always)]
+    fn sub_i(self, a: v128, b: v128) -> v128 {
+        i32x4_sub(a, b)
+    }
+
+    #[inline(always)]
+    fn mul_i(self, a: v128, b: v128) -> v128 {
+        i32x4_mul(a, b)
+    }
+
+    #[inline(always)]
+    fn to_f(self, a: v128) -> v128 {
+        f32x4_convert_i32x4(a)
+    }
+
+    #[inline(always)]
+    unsafe fn load_weights(self, p: *const i8) -> v128 {
+        // SAFETY: the caller's promise.
+        unsafe { i16x8_load_extend_i8x8(p) }
+    }
+
+    #[inline(always)]
+    fn dot(self, acc: v128, activations: v128, weights: v128) -> v128 {
+        i32x4_add(acc, i32x4_dot_i16x8(activations, weights))
+    }
+
+    #[inline(always)]
+    unsafe fn store_activations(self, p: *mut u8, v: v128) {
+        let integers = i32x4_trunc_sat_f32x4(v);
+        let words = u16x8_narrow_i32x4(integers, integers);
+        // SAFETY: the caller's promise: 2 * LANES = 8 bytes.
+        unsafe { v128_store64_lane::<0>(words, p.cast()) };
+    }
+}
