@@ -83,7 +83,10 @@ pub fn config(data: &[u8]) {
     let Some(config) = read_config(data) else { return };
     config.check().expect("what was read was checked");
     assert!(config.heads * config.head_dim() == config.hidden && config.hidden > 0 && config.vocab > 0);
-    assert!(config.max_tokens() <= config.max_positions);
+    assert!(
+        config.max_tokens() > 0 && config.max_tokens() <= config.max_positions && config.norm_eps.is_finite()
+    );
+    assert_eq!(config.layers.len(), config.names.layers.len());
     // No weights: an error that names the first tensor missing, however large the model would be.
     let mut folder = MemoryFolder::new("empty");
     folder.insert("model.safetensors", &b"\x02\0\0\0\0\0\0\0{}"[..]);
