@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use inferencelayer::cpu::{CpuBackend, CpuOptions, Threads};
 use inferencelayer_engine::{
     backend::Backend,
     gpu::{GpuBackend, GpuContext, GpuOptions},
@@ -20,10 +21,22 @@ pub const REFERENCE: Make = || Arc::new(Reference::new());
 pub const REFERENCE_F16: Make = || Arc::new(Reference::with_formats(DType::F16, Format::F16));
 pub const REFERENCE_INT8: Make = || Arc::new(Reference::with_formats(DType::F32, Format::Int8));
 
-pub const GPU_F32: Make = || gpu(Format::F32);
-pub const GPU_F16: Make = || gpu(Format::F16);
+pub const CPU_F32: Make = || cpu(Format::F32);
+pub const CPU_INT8: Make = || cpu(Format::Int8);
 
-fn gpu(format: Format) -> Arc<dyn Backend> {
-    let context = block_on(GpuContext::new(&GpuOptions::default())).expect("a GPU, or a software adapter");
+fn cpu(matrices: Format) -> Arc<dyn Backend> {
+    let parallel = Arc::new(Threads::new(2).expect("threads"));
+    Arc::new(CpuBackend::new(CpuOptions { parallel, matrices, ..Default::default() }).expect("a backend"))
+}
+
+pub const GPU_F32: Make = || gpu(Format::F32, &GpuOptions::default());
+pub const GPU_F16: Make = || gpu(Format::F16, &GpuOptions::default());
+
+/// With the kernels of a real GPU, even where the adapter is software.
+pub const HARDWARE_F32: Make = || gpu(Format::F32, &GpuOptions { as_hardware: true, ..Default::default() });
+pub const HARDWARE_F16: Make = || gpu(Format::F16, &GpuOptions { as_hardware: true, ..Default::default() });
+
+fn gpu(format: Format, options: &GpuOptions) -> Arc<dyn Backend> {
+    let context = block_on(GpuContext::new(options)).expect("a GPU, or a software adapter");
     Arc::new(GpuBackend::new(context, format).expect("a backend"))
 }

@@ -91,6 +91,19 @@ fn batch_equals_singles_on_the_reference() {
 }
 
 #[test]
+fn batch_equals_singles_on_a_cpu() {
+    batch_equals_singles(backends::CPU_F32, false, true);
+    batch_equals_singles(backends::CPU_INT8, false, true);
+}
+
+#[test]
+fn batch_equals_singles_with_hardware_kernels() {
+    batch_equals_singles(backends::HARDWARE_F32, false, false);
+    batch_equals_singles(backends::HARDWARE_F32, true, true);
+    batch_equals_singles(backends::HARDWARE_F16, true, true);
+}
+
+#[test]
 fn batch_equals_singles_on_a_gpu() {
     batch_equals_singles(backends::GPU_F32, false, false);
     batch_equals_singles(backends::GPU_F16, false, false);
@@ -105,7 +118,7 @@ fn deterministic_batches_equal_singles_bitwise_on_a_gpu() {
 /// Batches above the cap are split, whatever the cap is.
 #[test]
 fn splitting_changes_nothing() {
-    for make in [backends::REFERENCE, backends::GPU_F32] {
+    for make in [backends::REFERENCE, backends::CPU_F32, backends::GPU_F32] {
         let backend = make();
         let texts = texts();
         let mut whole = embedder("xlmr", &backend, mean(true), 4096, false);
@@ -178,7 +191,7 @@ fn impossible_embedders() {
 /// A future that is dropped while its runs are on their way leaves the embedder usable.
 #[test]
 fn dropped_futures() {
-    for make in [backends::REFERENCE, backends::GPU_F32] {
+    for make in [backends::REFERENCE, backends::CPU_F32, backends::GPU_F32] {
         let backend = make();
         let mut embedder = embedder("mpnet", &backend, mean(true), 64, false);
         let texts = texts();
@@ -194,7 +207,7 @@ fn dropped_futures() {
 
 #[test]
 fn truncation_renormalises() {
-    for make in [backends::REFERENCE, backends::GPU_F32] {
+    for make in [backends::REFERENCE, backends::CPU_F32, backends::GPU_F32] {
         let backend = make();
         let full = encode(&mut embedder("bert", &backend, mean(false), 512, false), &texts());
         // 10 is not a multiple of 4, the width of rows on a device.
@@ -248,7 +261,7 @@ fn dense_layers() {
         shape: shape.to_vec(),
         bytes: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
     };
-    for make in [backends::REFERENCE, backends::GPU_F32] {
+    for make in [backends::REFERENCE, backends::CPU_F32, backends::GPU_F32] {
         let backend = make();
         for (out, bias, residual) in [(64, true, true), (24, true, true), (96, false, false)] {
             let (weight, b, r) = (random(out * 64, 1), random(out, 2), random(out * 64, 3));
@@ -378,6 +391,12 @@ fn parts_equal_the_whole(make: Make) {
 fn parts_equal_the_whole_on_the_reference() {
     parts_equal_the_whole(backends::REFERENCE);
     parts_equal_the_whole(backends::REFERENCE_F16);
+}
+
+#[test]
+fn parts_equal_the_whole_on_a_cpu() {
+    parts_equal_the_whole(backends::CPU_F32);
+    parts_equal_the_whole(backends::CPU_INT8);
 }
 
 #[test]

@@ -160,6 +160,16 @@ fn reference_in_int8() {
 }
 
 #[test]
+fn cpu_f32() {
+    check_all(backends::CPU_F32);
+}
+
+#[test]
+fn cpu_int8() {
+    check_all(backends::CPU_INT8);
+}
+
+#[test]
 fn gpu_f32() {
     check_all(backends::GPU_F32);
 }
@@ -167,4 +177,10 @@ fn gpu_f32() {
 #[test]
 fn gpu_f16() {
     check_all(backends::GPU_F16);
+}
+
+#[test]
+fn hardware_kernels() {
+    check_all(backends::HARDWARE_F32);
+    check_all(backends::HARDWARE_F16);
 }

@@ -17,7 +17,14 @@ use inferencelayer_tests::{
     fixture::{Fixture, load_encoder},
 };
 
-const MAKES: [Make; 4] = [backends::REFERENCE, backends::REFERENCE_F16, backends::GPU_F32, backends::GPU_F16];
+const MAKES: [Make; 6] = [
+    backends::REFERENCE,
+    backends::REFERENCE_F16,
+    backends::CPU_F32,
+    backends::CPU_INT8,
+    backends::GPU_F32,
+    backends::GPU_F16,
+];
 
 fn vectors(embedder: &mut Embedder, batch: &EncBatch) -> Vec<Vec<f32>> {
     match embedder.encode_blocking(batch).expect("vectors") {
