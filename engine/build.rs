@@ -79,20 +79,54 @@ fn import(shaders: &Path, path: &Path, seen: &mut BTreeSet<String>, out: &mut St
     }
 }
 
+/// Kernels with more permutations than this are validated with a choice of them that has every pair of words.
+const ALL_PERMUTATIONS: usize = 256;
+
 fn validate(kernel: &Kernel) -> Vec<String> {
     let mut errors = Vec::new();
-    let total: usize = kernel.permute.iter().map(|(_, words)| words.len()).product();
-    for mut index in 0..total {
-        let mut definitions = Vec::new();
-        for (key, words) in &kernel.permute {
-            definitions.push((key.as_str(), words[index % words.len()].as_str()));
-            index /= words.len();
-        }
+    for choice in choices(&kernel.permute.iter().map(|(_, words)| words.len()).collect::<Vec<_>>()) {
+        let definitions: Vec<_> = (kernel.permute.iter().zip(&choice))
+            .map(|((key, words), word)| (key.as_str(), words[*word].as_str()))
+            .collect();
         if let Err(error) = validate_one(kernel, &definitions) {
             errors.push(format!("shaders/{}.wgsl with {definitions:?}:\n{error}", kernel.name));
         }
     }
     errors
+}
+
+/// Which word each key takes, for every permutation to be validated.
+fn choices(words: &[usize]) -> Vec<Vec<usize>> {
+    let total: usize = words.iter().product();
+    let mut all = (0..total).map(|mut index| {
+        let digit = |n: &usize| {
+            let digit = index % n;
+            index /= n;
+            digit
+        };
+        words.iter().map(digit).collect::<Vec<_>>()
+    });
+    if total <= ALL_PERMUTATIONS {
+        return all.collect();
+    }
+    let mut uncovered: BTreeSet<(usize, usize, usize, usize)> = BTreeSet::new();
+    for (a, b) in (0..words.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+        uncovered.extend((0..words[a]).flat_map(|u| (0..words[b]).map(move |v| (a, u, b, v))));
+    }
+    let mut chosen = Vec::new();
+    let mut turn = 0;
+    while let Some(&(a, u, b, v)) = uncovered.first() {
+        // Other keys go through their words in turn.
+        let mut choice: Vec<usize> =
+            words.iter().enumerate().map(|(i, n)| (turn / (i + 1) + i) % n).collect();
+        (choice[a], choice[b]) = (u, v);
+        uncovered.retain(|&(a, u, b, v)| choice[a] != u || choice[b] != v);
+        chosen.push(choice);
+        turn += 1;
+    }
+    // The first permutation is the plainest; it helps to see it fail.
+    chosen.extend(all.next());
+    chosen
 }
 
 fn validate_one(kernel: &Kernel, definitions: &[template::Definition<'_>]) -> Result<(), String> {
@@ -109,6 +143,8 @@ fn validate_one(kernel: &Kernel, definitions: &[template::Definition<'_>]) -> Re
     wgsl.push_str(&expanded.wgsl);
     let module = naga::front::wgsl::parse_str(&wgsl).map_err(|e| e.emit_to_string(&wgsl))?;
     naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())
+        .subgroup_stages(naga::valid::ShaderStages::COMPUTE)
+        .subgroup_operations(naga::valid::SubgroupOperationSet::all())
         .validate(&module)
         .map_err(|e| e.emit_to_string(&wgsl))?;
     Ok(())

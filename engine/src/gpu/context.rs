@@ -51,7 +51,7 @@ pub struct Features {
     pub f16: bool,
     pub subgroups: bool,
     pub subgroup_size: (u32, u32),
-    /// 16×16×16 cooperative matrices of f16 accumulated in f32.
+    /// 16×16×16 cooperative matrices of f16 accumulated in f32, subgroups of 32, subgroup barriers.
     pub cooperative_matrix: bool,
     pub timestamps: bool,
     /// Workgroup memory pays. Not on a CPU that pretends to be a GPU, where barriers are slow.
@@ -90,6 +90,7 @@ impl GpuContext {
         required.set(wgpu::Features::SUBGROUP, features.subgroups);
         required.set(wgpu::Features::TIMESTAMP_QUERY, features.timestamps);
         required.set(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, features.cooperative_matrix);
+        required.set(wgpu::Features::SUBGROUP_BARRIER, features.cooperative_matrix);
         let has_cache = adapter.features().contains(wgpu::Features::PIPELINE_CACHE);
         required.set(wgpu::Features::PIPELINE_CACHE, has_cache);
         let limits = if options.default_limits { wgpu::Limits::default() } else { adapter.limits() };
@@ -220,7 +221,9 @@ fn offered(adapter: &wgpu::Adapter, options: &GpuOptions) -> Features {
             && p.cr_type == wgpu::CooperativeScalarType::F32
     };
     let cooperative_matrix = features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+        && features.contains(wgpu::Features::SUBGROUP_BARRIER)
         && f16
+        && subgroups
         && !options.no_cooperative_matrix
         && !options.no_subgroups
         && !options.default_limits

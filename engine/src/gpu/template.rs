@@ -6,6 +6,7 @@
 //! | `#import name` | the text of `shaders/lib/name.wgsl`, once (build time) |
 //! | `#if KEY`, `#if !KEY`, `#if KEY == word`, `#if KEY != word`, `#elif …`, `#else`, `#endif` | conditional lines; a key is false when undefined or `0` |
 //! | `#unroll i COUNT` … `#end` | the lines COUNT times, `$i` (or `$iu`) being 0, 1, …; COUNT and numbers in conditions on `$i` may use `*`, `/`, `-`, from left to right |
+//! | `#define KEY value` | a further definition for the lines below; arithmetic as in COUNT is done |
 //! | `#macro name` … `#endmacro`, `#use name` | lines to be repeated |
 //! | `#buffer name f32\|f16\|$KEY [write]` | storage buffer of vec4 groups at the next binding; defines `load_name(i) -> vec4<f32>` and, with `write`, `store_name(i, v)`; `i` counts groups of four values |
 //! | `#raw name type [write]` | storage buffer of a WGSL type at the next binding |
@@ -41,8 +42,9 @@ pub const FIRST_STORAGE: u32 = 2;
 ///
 /// # Errors
 /// The offending line.
-pub fn expand(template: &str, definitions: &[Definition<'_>]) -> Result<Expanded, String> {
+pub fn expand<'t>(template: &'t str, definitions: &[Definition<'t>]) -> Result<Expanded, String> {
     let lines: Vec<&str> = template.lines().filter(|l| !l.starts_with("//!")).collect();
+    let definitions = definitions.iter().map(|(k, v)| (*k, String::from(*v))).collect();
     let mut expansion = Expansion { definitions, macros: Vec::new(), out: Expanded::default() };
     expansion.lines(&lines, &[])?;
     Ok(expansion.out)
@@ -50,7 +52,7 @@ pub fn expand(template: &str, definitions: &[Definition<'_>]) -> Result<Expanded
 
 /// An expansion under way.
 struct Expansion<'t> {
-    definitions: &'t [Definition<'t>],
+    definitions: Vec<(&'t str, String)>,
     macros: Vec<(&'t str, Vec<&'t str>)>,
     out: Expanded,
 }
@@ -75,6 +77,11 @@ impl<'t> Expansion<'t> {
                         self.lines(&lines[at + 1..end], &inner)?;
                     }
                     at = end;
+                }
+                ["#define", key, ref value @ ..] => {
+                    let text = self.substitute(&value.join(" "), counters)?;
+                    let text = self.value(&text, counters).map_or(text, |number| format!("{number}"));
+                    self.definitions.push((key, text));
                 }
                 ["#macro", name] => {
                     let end = block_end(lines, at, "#macro", "#endmacro")?;
@@ -130,10 +137,15 @@ impl<'t> Expansion<'t> {
         Ok(())
     }
 
+    /// The last definition of a key.
+    fn lookup(&self, key: &str) -> Option<&str> {
+        self.definitions.iter().rev().find(|(k, _)| *k == key).map(|(_, v)| v.as_str())
+    }
+
     fn holds(&self, condition: &[&str], counters: &[(&str, usize)]) -> Result<bool, String> {
-        let defined = |key: &str| !matches!(lookup(key, self.definitions), None | Some("0"));
+        let defined = |key: &str| !matches!(self.lookup(key), None | Some("0"));
         let equal = |key: &str, words: &[&str]| -> Result<bool, String> {
-            if let Some(found) = lookup(key, self.definitions) {
+            if let Some(found) = self.lookup(key) {
                 return Ok(words == [found]);
             }
             if !key.starts_with('$') {
@@ -186,7 +198,7 @@ impl<'t> Expansion<'t> {
             }
             let is_key = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
             let end = part.find(|c: char| !is_key(c)).unwrap_or(part.len());
-            let value = lookup(&part[..end], self.definitions);
+            let value = self.lookup(&part[..end]);
             out.push_str(value.ok_or_else(|| format!("undefined ${part}: {line}"))?);
             out.push_str(&part[end..]);
         }
@@ -208,10 +220,6 @@ fn block_end(lines: &[&str], start: usize, open: &str, close: &str) -> Result<us
         }
     }
     Err(format!("{open} without {close}: {}", lines[start]))
-}
-
-fn lookup<'a>(key: &str, definitions: &[Definition<'a>]) -> Option<&'a str> {
-    definitions.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
 }
 
 fn declare(directive: &str, out: &mut Expanded) -> Result<(), String> {
@@ -271,6 +279,13 @@ mod tests {
         let text =
             "#macro m\nuse $iu $N\n#endmacro\n#unroll i $N/2\n#if $i == $N/2 - 1\nlast\n#endif\n#use m\n#end";
         assert_eq!(wgsl(text, &[("N", "4")]), "use 0u 4\nlast\nuse 1u 4\n");
+    }
+
+    #[test]
+    fn definitions_follow_from_others() {
+        let text = "#if TILE == big\n#define N 8\n#else\n#define N 4\n#endif\n#define HALF $N/2\n#define W a b\n$HALFu $W";
+        assert_eq!(wgsl(text, &[("TILE", "big")]), "4u a b\n");
+        assert_eq!(wgsl(text, &[("TILE", "small")]), "2u a b\n");
     }
 
     #[test]

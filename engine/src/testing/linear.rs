@@ -31,6 +31,12 @@ fn shapes(suite: &Suite) -> Vec<(usize, usize, usize, usize)> {
             (64, 384, 1152, 0),
             (1, 1536, 100, 0),
             (257, 68, 128, 0),
+            // Enough rows and columns for the larger tiles of GPU kernels.
+            (70, 64, 700, 1),
+            (70, 128, 700, 0),
+            (260, 192, 836, 3),
+            (1030, 64, 900, 5),
+            (1700, 64, 516, 0),
         ]);
     }
     all

@@ -11,6 +11,17 @@ pub fn attention(l: &Lowering<'_>, o: &Attention) -> Result<Vec<Dispatch>> {
         return Err(Error::Unsupported(format!("op attention: {tiles} query tiles in one batch")));
     }
     let d4 = o.head_dim as u32 / 4;
+    // Cooperative matrices take whole fragments of f16 operands.
+    let coop = l.features.cooperative_matrix
+        && l.word(o.qkv) == "f16"
+        && matches!(o.head_dim, 32 | 64 | 128)
+        && o.window.is_none_or(|w| w < 1 << 31);
+    let coop_definitions = define(&[
+        ("Y", l.word(o.out)),
+        ("HEAD_DIM", &format!("{}", o.head_dim)),
+        ("BIAS", &flag(o.bias.is_some())),
+        ("WINDOW", &flag(o.window.is_some())),
+    ]);
     let definitions = define(&[
         ("X", l.word(o.qkv)),
         ("Y", l.word(o.out)),
@@ -34,5 +45,9 @@ pub fn attention(l: &Lowering<'_>, o: &Attention) -> Result<Vec<Dispatch>> {
         bindings.push(bind(bias)?);
     }
     bindings.push(Binding::Buffer(o.out));
+    if coop {
+        let grid = [heads, tiles.max(1), 1];
+        return one(dispatch(&kernel::ATTENTION_COOP, coop_definitions, &params, bindings, grid));
+    }
     one(dispatch(&kernel::ATTENTION, definitions, &params, bindings, [tiles.max(1), heads, 1]))
 }

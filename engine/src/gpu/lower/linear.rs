@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     Result,
-    gpu::kernel,
+    gpu::{
+        context::Features,
+        kernel::{self, Kernel},
+    },
     op::{Activation, GatedLinear, Linear},
     program::BufferId,
     tensor::Weight,
@@ -52,16 +55,75 @@ pub fn gated_linear(l: &Lowering<'_>, o: &GatedLinear) -> Result<Vec<Dispatch>> 
     lower(l, &product)
 }
 
+/// A kernel with its tile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Choice {
+    kernel: &'static Kernel,
+    /// The kernel's own word for the tile, if it has several.
+    word: Option<&'static str>,
+    rows: u32,
+    columns: u32,
+}
+
+impl Choice {
+    const fn new(kernel: &'static Kernel, word: Option<&'static str>, rows: u32, columns: u32) -> Self {
+        Choice { kernel, word, rows, columns }
+    }
+
+    fn grid(&self, rows: u32, n: u32) -> [u32; 3] {
+        [n.div_ceil(self.columns), rows.div_ceil(self.rows), 1]
+    }
+}
+
+/// So many workgroups occupy a GPU well enough that smaller tiles, which read more, do not pay.
+const ENOUGH_WORKGROUPS: u32 = 64;
+
+/// Up to so many output columns, the tile with the finer grain.
+const FEW_COLUMNS: u32 = 640;
+
+/// The kernel for a product with `rows` rows, `n` output columns and `4·k4` terms, if `x` and the weight are f16
+/// or not. Which tile is taken never changes a bit of the result.
+fn choose(features: Features, halves: bool, gated: bool, rows: u32, n: u32, k4: u32) -> Choice {
+    let one = |kernel, word, tile, columns: u32| {
+        // Gate and up columns share a tile.
+        Choice::new(kernel, word, tile, if gated { columns / 2 } else { columns })
+    };
+    let coop = |word, tile| one(&kernel::LINEAR_COOP, Some(word), tile, tile);
+    let largest = |tiles: &[Choice], smallest: Choice| {
+        let fits = |c: &&Choice| n.div_ceil(c.columns) * rows.div_ceil(c.rows) >= ENOUGH_WORKGROUPS;
+        tiles.iter().find(fits).copied().unwrap_or(smallest)
+    };
+    if features.cooperative_matrix && halves && k4.is_multiple_of(16) {
+        let even = k4.is_multiple_of(32);
+        let big = if n <= FEW_COLUMNS { "128n" } else { "128" };
+        let tiles = [coop(big, 128), coop("64", 64), coop(if even { "32" } else { "32s" }, 32)];
+        // The gated form of the smallest tile is twice as wide.
+        let columns = if gated { 32 } else { 16 };
+        let smallest = one(&kernel::LINEAR_COOP, Some(if even { "16" } else { "16s" }), 16, columns);
+        return largest(&tiles, smallest);
+    }
+    if features.barriers {
+        return largest(&[one(&kernel::LINEAR_TILED, None, 64, 64)], one(&kernel::LINEAR_ROWS, None, 16, 16));
+    }
+    Choice::new(&kernel::LINEAR_DIRECT, None, 16, 64)
+}
+
 fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
-    let definitions = define(&[
-        ("X", l.word(p.x)),
-        ("W", weight_word(p.weight)?),
+    let (x, weight) = (l.word(p.x), weight_word(p.weight)?);
+    let mut definitions = define(&[
         ("Y", l.word(p.out)),
         ("BIAS", &flag(p.bias.is_some())),
         ("RESIDUAL", p.residual.map_or("none", |r| l.word(r))),
         ("ACT", activation_word(p.activation)),
         ("GATED", &flag(p.gated)),
     ]);
+    let (rows, k4) = (l.rows(p.out), l.cols4(p.x));
+    let columns = if p.gated { p.weight.rows() / 2 } else { p.weight.rows() } as u32;
+    let choice = choose(l.features, (x, weight) == ("f16", "f16"), p.gated, rows, columns, k4);
+    match choice.word {
+        Some(tile) => definitions.extend(define(&[("TILE", tile)])),
+        None => definitions.extend(define(&[("X", x), ("W", weight)])),
+    }
     let mut dispatches = Vec::new();
     for piece in &storage(p.weight)?.pieces {
         let n = if p.gated { piece.rows / 2 } else { piece.rows } as u32;
@@ -71,10 +133,62 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
         }
         bindings.extend(p.residual.map(Binding::Buffer));
         bindings.push(Binding::Buffer(p.out));
-        let row_grid = l.rows(p.out).div_ceil(16);
-        let params = [l.cols4(p.x), n, piece.first_row as u32, l.cols4(p.out), l.count(p.out), n, row_grid];
-        let grid = [n.div_ceil(64), row_grid, 1];
-        dispatches.push(dispatch(&kernel::LINEAR_DIRECT, definitions.clone(), &params, bindings, grid));
+        let grid = choice.grid(rows, n);
+        let params = [k4, n, piece.first_row as u32, l.cols4(p.out), l.count(p.out), n, grid[1]];
+        dispatches.push(dispatch(choice.kernel, definitions.clone(), &params, bindings, grid));
     }
     Ok(dispatches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features(cooperative_matrix: bool, barriers: bool) -> Features {
+        Features {
+            f16: true,
+            subgroups: true,
+            subgroup_size: (32, 32),
+            cooperative_matrix,
+            timestamps: false,
+            barriers,
+        }
+    }
+
+    fn word(rows: u32, n: u32, k4: u32) -> Option<&'static str> {
+        choose(features(true, true), true, false, rows, n, k4).word
+    }
+
+    #[test]
+    fn tiles_shrink_with_the_work() {
+        assert_eq!(word(16384, 768, 192), Some("128"));
+        assert_eq!(word(16384, 384, 384), Some("128n"));
+        assert_eq!(word(512, 768, 192), Some("64"));
+        assert_eq!(word(128, 768, 192), Some("32"));
+        assert_eq!(word(16, 1152, 96), Some("16"));
+        assert_eq!(word(16, 1152, 16), Some("16s"));
+    }
+
+    #[test]
+    fn operands_and_device_decide_the_kernel() {
+        let chosen = |coop, barriers, halves, rows, k4| {
+            choose(features(coop, barriers), halves, false, rows, 768, k4).kernel.name
+        };
+        assert_eq!(chosen(true, true, true, 64, 192), "linear_coop");
+        assert_eq!(chosen(true, true, false, 16384, 192), "linear_tiled");
+        assert_eq!(chosen(true, true, true, 16, 190), "linear_rows");
+        assert_eq!(chosen(false, true, true, 16384, 192), "linear_tiled");
+        assert_eq!(chosen(false, false, true, 16384, 192), "linear_direct");
+    }
+
+    #[test]
+    fn grids_cover_the_outputs() {
+        for (gated, rows, n) in [(false, 1, 4), (false, 129, 132), (true, 17, 36), (true, 5000, 3072)] {
+            for (coop, barriers) in [(true, true), (false, true), (false, false)] {
+                let choice = choose(features(coop, barriers), true, gated, rows, n, 32);
+                let grid = choice.grid(rows, n);
+                assert!(grid[0] * choice.columns >= n && grid[1] * choice.rows >= rows, "{choice:?}");
+            }
+        }
+    }
 }
