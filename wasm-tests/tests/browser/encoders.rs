@@ -60,6 +60,8 @@ async fn check(backend: Arc<dyn Backend>, limit: f64) {
     }
 }
 
+/// One `Arc` serves natively and in a browser, where GPU objects stay on their thread.
+#[allow(clippy::arc_with_non_send_sync)]
 async fn gpu(format: Format) -> Arc<dyn Backend> {
     let context = GpuContext::new(&GpuOptions::default()).await.unwrap_or_else(|e| panic!("{e}"));
     Arc::new(GpuBackend::new(context, format).unwrap_or_else(|e| panic!("{e}")))
