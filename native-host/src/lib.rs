@@ -18,6 +18,8 @@ pub mod hub;
 pub mod lab;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod pipelines;
+#[cfg(all(feature = "cli", not(target_arch = "wasm32")))]
+pub mod scoreboard;
 pub mod sentence_transformers;
 #[cfg(feature = "tokenizer")]
 pub mod tokenizer;

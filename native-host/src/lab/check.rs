@@ -3,6 +3,7 @@
 use inferencelayer_engine::{
     backend::{self, Backend, Capabilities},
     reference::Reference,
+    task::block_on,
     tensor::{DType, Weight},
     testing::{Deviation, compare, tolerance},
 };
@@ -43,7 +44,7 @@ pub fn result(backend: &dyn Backend, recorded: &Recorded) -> Result<Vec<f32>> {
     let mut out = vec![0.0; rows * cols];
     let ticket = plan.submit(recorded.counts, &recorded.inputs(), &[(id, rows)])?;
     plan.wait(ticket)?;
-    pollster::block_on(backend::read(&mut *plan, ticket, &mut out))?;
+    block_on(backend::read(&mut *plan, ticket, &mut out))?;
     Ok(out)
 }
 

@@ -5,6 +5,7 @@ use std::{io::Write as _, process::ExitCode};
 use clap::{Parser, Subcommand, ValueEnum};
 use inferencelayer_engine::{
     gpu::{AdapterChoice, list_adapters},
+    task::block_on,
     tensor::{Format, Weight},
 };
 
@@ -97,6 +98,7 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DeviceWord {
     Gpu,
+    Cpu,
     Reference,
     All,
 }
@@ -133,8 +135,11 @@ impl Options {
         if !named {
             let devices: &[Device] = match self.device {
                 DeviceWord::Gpu => &[Device::Gpu],
+                DeviceWord::Cpu => &[Device::Cpu],
                 DeviceWord::Reference => &[Device::Reference],
-                DeviceWord::All => &Device::ALL,
+                // The reference is slow, and has its say in every check.
+                DeviceWord::All if cfg!(feature = "encoder-cpu") => &[Device::Gpu, Device::Cpu],
+                DeviceWord::All => &[Device::Gpu],
             };
             variants = devices.iter().flat_map(|d| Variant::usual(*d)).collect();
             if let Some(word) = self.dtype {
@@ -147,7 +152,7 @@ impl Options {
             }
         }
         let optional = !named && self.device == DeviceWord::All;
-        let no_gpu = optional && pollster::block_on(list_adapters()).is_empty();
+        let no_gpu = optional && block_on(list_adapters()).is_empty();
         if no_gpu {
             eprintln!("no GPU adapter: only other devices are measured");
             variants.retain(|v| v.device != Device::Gpu);
@@ -165,16 +170,22 @@ impl Options {
             .collect()
     }
 
-    fn best(&self, variant: &Variant, opened: &Opened) -> Result<Best> {
+    /// What the variant's machine does at best; without it there is no floor, but times all the same.
+    fn best(&self, variant: &Variant, opened: &Opened) -> Option<Best> {
         let given = (self.bandwidth.map(|b| b * 1e9), self.flops.map(|f| f * 1e12));
         if let (Some(bytes_per_second), Some(flops)) = given {
-            return Ok(Best { bytes_per_second, flops_per_second: Some(flops) });
+            return Some(Best { bytes_per_second, flops_per_second: Some(flops) });
         }
-        let measured = probe::best(opened, variant, self.threads())?;
-        Ok(Best {
-            bytes_per_second: given.0.unwrap_or(measured.bytes_per_second),
-            flops_per_second: given.1.or(measured.flops_per_second),
-        })
+        match probe::best(opened, variant, self.threads()) {
+            Ok(measured) => Some(Best {
+                bytes_per_second: given.0.unwrap_or(measured.bytes_per_second),
+                flops_per_second: given.1.or(measured.flops_per_second),
+            }),
+            Err(error) => {
+                eprintln!("{variant}: its floor is not known: {error}");
+                None
+            }
+        }
     }
 }
 
@@ -291,7 +302,7 @@ fn one(
     if line.untimed.is_some() {
         return Ok((line, None));
     }
-    line.best = Some(options.best(variant, opened)?);
+    line.best = options.best(variant, opened);
     let mut lanes: Vec<Vec<Weight>> = vec![first];
     for _ in 1..copies {
         lanes.push(upload()?);
@@ -334,7 +345,7 @@ struct Probed {
 fn probe_all(options: &Options) -> Result<()> {
     let mut all = Vec::new();
     for (variant, opened) in options.open()? {
-        let best = options.best(&variant, &opened)?;
+        let best = probe::best(&opened, &variant, options.threads())?;
         let latency = match &opened {
             Opened::Gpu(gpu) => Some(probe::gpu::Probe::new(gpu.context())?.latency()?),
             Opened::Other(_) => None,

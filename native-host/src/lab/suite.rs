@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Args, ValueEnum};
 use inferencelayer_engine::{
     backend::Backend,
+    task::block_on,
     testing::{CaseReport, Size, cases, in_flight},
 };
 use serde::Serialize;
@@ -66,13 +67,13 @@ pub fn run(
     };
     for case in cases(backend.capabilities(), size).into_iter().filter(|c| wanted(c.name())) {
         progress(case.name());
-        let result = pollster::block_on(case.run(backend));
+        let result = block_on(case.run(backend));
         outcome.add(CaseReport { name: case.name().into(), outcome: result });
     }
     let name = "runs in flight";
     if wanted(name) {
         progress(name);
-        outcome.add(CaseReport { name: name.into(), outcome: pollster::block_on(in_flight(backend)) });
+        outcome.add(CaseReport { name: name.into(), outcome: block_on(in_flight(backend)) });
     }
     outcome
 }

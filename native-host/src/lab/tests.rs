@@ -47,7 +47,7 @@ fn run(args: &str, backend: impl Backend + 'static) -> super::report::Report {
     let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
     let Command::Op(problem) = cli.command else { panic!("{args} is no op") };
     let variant = "reference".parse().unwrap();
-    report(&problem, &cli.options, &[(variant, Opened::Other(Box::new(backend)))]).unwrap()
+    report(&problem, &cli.options, &[(variant, Opened::Other(std::sync::Arc::new(backend)))]).unwrap()
 }
 
 #[test]

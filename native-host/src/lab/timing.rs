@@ -6,6 +6,7 @@ use inferencelayer_engine::{
     backend::{self, Plan},
     gpu::GpuPlan,
     program::Program,
+    task::block_on,
     tensor::Weight,
 };
 
@@ -77,7 +78,7 @@ impl Runner {
                 let start = Instant::now();
                 let ticket = plan.submit(recorded.counts, &inputs, &[(recorded.read.0, 1)])?;
                 plan.wait(ticket)?;
-                pollster::block_on(backend::read(&mut **plan, ticket, out))?;
+                block_on(backend::read(&mut **plan, ticket, out))?;
                 Ok(start.elapsed().as_secs_f64())
             }
         }

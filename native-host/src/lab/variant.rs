@@ -1,28 +1,30 @@
 //! Variants: a backend, the formats it keeps, and its options, under one name.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use inferencelayer_engine::{
     backend::Backend,
     gpu::{AdapterChoice, GpuBackend, GpuContext, GpuOptions},
     reference::Reference,
+    task::block_on,
     tensor::{DType, Format},
 };
 
-use crate::Result;
+use crate::{
+    Result,
+    device::{self, DeviceOptions},
+};
 
 /// The kind of machine a variant runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Device {
     Gpu,
+    Cpu,
     Reference,
 }
 
-impl Device {
-    pub const ALL: [Device; 2] = [Device::Gpu, Device::Reference];
-}
-
-const DEVICES: [(&str, Device); 2] = [("gpu", Device::Gpu), ("reference", Device::Reference)];
+const DEVICES: [(&str, Device); 3] =
+    [("gpu", Device::Gpu), ("cpu", Device::Cpu), ("reference", Device::Reference)];
 const FORMATS: [(&str, Format); 3] = [("f32", Format::F32), ("f16", Format::F16), ("int8", Format::Int8)];
 
 /// One way of running an op: `gpu-f16-nocoop`, `reference`.
@@ -94,10 +96,11 @@ impl FromStr for Variant {
             let words = if *device == Device::Gpu { names(&GPU_WORDS) } else { "nothing".into() };
             return Err(format!("`{text}`: after the device come one of {} and {words}", names(&FORMATS)));
         }
-        if *device == Device::Gpu && variant.format == Format::Int8 {
-            return Err(format!("`{text}`: the GPU keeps f32 or f16"));
+        match (*device, variant.format) {
+            (Device::Gpu, Format::Int8) => Err(format!("`{text}`: the GPU keeps f32 or f16")),
+            (Device::Cpu, Format::F16) => Err(format!("`{text}`: the CPU keeps matrices in f32 or int8")),
+            _ => Ok(variant),
         }
-        Ok(variant)
     }
 }
 
@@ -107,14 +110,22 @@ fn names<T>(table: &[(&'static str, T)]) -> String {
 
 /// A variant's backend.
 pub enum Opened {
-    Gpu(GpuBackend),
-    Other(Box<dyn Backend>),
+    Gpu(Arc<GpuBackend>),
+    Other(Arc<dyn Backend>),
 }
 
 impl Opened {
+    /// The backend, to be held by an engine.
+    pub fn shared(&self) -> Arc<dyn Backend> {
+        match self {
+            Opened::Gpu(gpu) => gpu.clone(),
+            Opened::Other(other) => other.clone(),
+        }
+    }
+
     pub fn backend(&self) -> &dyn Backend {
         match self {
-            Opened::Gpu(gpu) => gpu,
+            Opened::Gpu(gpu) => &**gpu,
             Opened::Other(other) => &**other,
         }
     }
@@ -125,6 +136,7 @@ impl Variant {
     pub fn usual(device: Device) -> Vec<Variant> {
         let formats: &[Format] = match device {
             Device::Gpu => &[Format::F32, Format::F16],
+            Device::Cpu => &[Format::F32, Format::Int8],
             Device::Reference => &[Format::F32],
         };
         formats.iter().map(|format| Variant { device, format: *format, options: Vec::new() }).collect()
@@ -149,15 +161,26 @@ impl Variant {
     ///
     /// # Errors
     /// `NoAdapter` and the backend's other errors.
-    pub fn open(&self, adapter: &AdapterChoice, _threads: usize) -> Result<Opened> {
+    pub fn open(&self, adapter: &AdapterChoice, threads: usize) -> Result<Opened> {
         match self.device {
             Device::Gpu => {
-                let context = pollster::block_on(GpuContext::new(&self.gpu_options(adapter)))?;
-                Ok(Opened::Gpu(GpuBackend::new(context, self.format)?))
+                let context = block_on(GpuContext::new(&self.gpu_options(adapter)))?;
+                Ok(Opened::Gpu(Arc::new(GpuBackend::new(context, self.format)?)))
+            }
+            Device::Cpu => {
+                let dtype =
+                    if self.format == Format::Int8 { device::Dtype::Int8 } else { device::Dtype::F32 };
+                let options = DeviceOptions {
+                    device: device::Device::Cpu,
+                    dtype: Some(dtype),
+                    threads: Some(threads),
+                    ..DeviceOptions::default()
+                };
+                Ok(Opened::Other(device::open(&options)?.backend))
             }
             Device::Reference => {
                 let activations = if self.format == Format::F16 { DType::F16 } else { DType::F32 };
-                Ok(Opened::Other(Box::new(Reference::with_formats(activations, self.format))))
+                Ok(Opened::Other(Arc::new(Reference::with_formats(activations, self.format))))
             }
         }
     }
@@ -169,7 +192,9 @@ mod tests {
 
     #[test]
     fn names_are_read_and_written() {
-        for name in ["gpu-f32", "gpu-f16-nocoop", "gpu-f16-nocoop-default-limits", "reference-int8"] {
+        for name in
+            ["gpu-f32", "gpu-f16-nocoop", "gpu-f16-nocoop-default-limits", "cpu-int8", "reference-int8"]
+        {
             assert_eq!(name.parse::<Variant>().unwrap().to_string(), name);
         }
         assert_eq!("reference".parse::<Variant>().unwrap().to_string(), "reference-f32");
@@ -182,7 +207,17 @@ mod tests {
 
     #[test]
     fn unknown_words_are_named() {
-        for bad in ["", "tpu", "gpu-f17", "gpu-f16-fast", "gpu-int8", "reference-nocoop", "gpu-f32x"] {
+        for bad in [
+            "",
+            "tpu",
+            "gpu-f17",
+            "gpu-f16-fast",
+            "gpu-int8",
+            "reference-nocoop",
+            "gpu-f32x",
+            "cpu-f16",
+            "cpu-int8-nocoop",
+        ] {
             let error = bad.parse::<Variant>().unwrap_err();
             assert!(error.contains(&format!("`{bad}`")), "{error}");
         }

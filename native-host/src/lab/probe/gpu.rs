@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use inferencelayer_engine::{Error as EngineError, gpu::GpuContext};
+use inferencelayer_engine::{Error as EngineError, gpu::GpuContext, task::block_on};
 
 use crate::{Error, Result};
 
@@ -54,7 +54,7 @@ impl Probe {
         };
         let scope = context.device().push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let probe = Probe { context: context.clone(), from: make("probe from"), to: make("probe to") };
-        match pollster::block_on(scope.pop()) {
+        match block_on(scope.pop()) {
             Some(_) => Err(Error::Engine(EngineError::OutOfMemory(format!("probes of {}", adapter.name)))),
             None => Ok(probe),
         }
@@ -188,7 +188,7 @@ impl Probe {
                 wgpu::BindGroupEntry { binding: 1, resource: self.to.as_entire_binding() },
             ],
         });
-        match pollster::block_on(scope.pop()) {
+        match block_on(scope.pop()) {
             Some(error) => Err(Error::Engine(EngineError::Gpu(format!("a probe: {error}")))),
             None => Ok((pipeline, bindings)),
         }

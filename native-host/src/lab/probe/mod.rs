@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     costs::Costs,
-    variant::{Opened, Variant},
+    variant::{Device, Opened, Variant},
 };
 use crate::Result;
 
@@ -43,7 +43,7 @@ pub enum Bound {
 ///
 /// # Errors
 /// The GPU's errors.
-pub fn best(opened: &Opened, variant: &Variant, _threads: usize) -> Result<Best> {
+pub fn best(opened: &Opened, variant: &Variant, threads: usize) -> Result<Best> {
     match opened {
         Opened::Gpu(gpu) => {
             let probe = gpu::Probe::new(gpu.context())?;
@@ -54,11 +54,16 @@ pub fn best(opened: &Opened, variant: &Variant, _threads: usize) -> Result<Best>
             };
             Ok(Best { bytes_per_second: probe.copy_bandwidth()?, flops_per_second: Some(flops) })
         }
-        // One thread of scalar code: its floor is that of the machine.
-        Opened::Other(_) => Ok(Best {
-            bytes_per_second: cpu::copy_bandwidth(1),
-            flops_per_second: cpu::rate(cpu::Arithmetic::F32, 1),
-        }),
+        Opened::Other(_) => {
+            let int8 = variant.device == Device::Cpu && variant.format == Format::Int8;
+            let arithmetic = if int8 { cpu::Arithmetic::Int8 } else { cpu::Arithmetic::F32 };
+            // The reference is one thread of scalar code; its floor is that of the machine all the same.
+            let threads = if variant.device == Device::Reference { 1 } else { threads };
+            Ok(Best {
+                bytes_per_second: cpu::copy_bandwidth(threads),
+                flops_per_second: cpu::rate(arithmetic, threads),
+            })
+        }
     }
 }
 
