@@ -1,7 +1,7 @@
 //! The performance ledger: named benches, run beside the peers that users could pick instead, recorded as JSON
 //! lines in the repository and rendered as one table.
 //!
-//! [`bench`] holds the benches, [`contest`] times contenders by turns, [`peer`] talks to other engines,
+//! [`mod@bench`] holds the benches, [`contest`] times contenders by turns, [`peer`] talks to other engines,
 //! [`ledger`] keeps what was measured and [`render`] shows it.
 
 pub mod bench;
