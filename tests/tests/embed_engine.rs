@@ -10,7 +10,7 @@ use inferencelayer::{
 };
 use inferencelayer_tests::{compare::cosine_distance, fixture::Fixture};
 
-const DEVICES: [Device; 2] = [Device::Reference, Device::Gpu];
+const DEVICES: [Device; 3] = [Device::Reference, Device::Gpu, Device::Cpu];
 
 fn open_with(fixture: &Fixture, device: Device, options: &EmbedOptions) -> EmbedEngine {
     let device = DeviceOptions { device, dtype: Some(Dtype::F32), ..DeviceOptions::default() };
