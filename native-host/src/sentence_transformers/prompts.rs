@@ -40,12 +40,15 @@ impl Prompts {
         Ok(Prompts { by_name, default: config.default_prompt_name })
     }
 
-    /// The text for `name`, or for the default name, or nothing.
+    /// The text for `name`, or for the default name, or nothing. An empty name asks for no prompt.
     ///
     /// # Errors
     /// `Input` for a name the model does not have, listing those it has.
     pub fn resolve(&self, name: Option<&str>) -> Result<&str> {
         let Some(name) = name.or(self.default.as_deref()) else { return Ok("") };
+        if name.is_empty() {
+            return Ok("");
+        }
         self.by_name.get(name).map(String::as_str).ok_or_else(|| {
             let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".into() } else { known.join(", ") };

@@ -69,6 +69,7 @@ fn a_full_folder() {
     let dense = Dense { config, path: "2_Dense".into() };
     assert_eq!(read.head, [Module::Dense(dense), Module::Normalize]);
     assert_eq!(read.prompts.resolve(None).unwrap(), "query: ");
+    assert_eq!(read.prompts.resolve(Some("")).unwrap(), "");
     let error = read.prompts.resolve(Some("passage")).unwrap_err().to_string();
     assert_eq!(error, "the model has no prompt `passage` (it has: query)");
 }

@@ -35,7 +35,7 @@ pub struct Args {
     pub input_format: input::Format,
 
     /// Name of the model's prompt that is put before each text, such as `query`. Without it the model's default
-    /// prompt is used, if it has one.
+    /// prompt is used, if it has one; an empty name asks for none.
     #[arg(long, value_name = "NAME")]
     pub prompt: Option<String>,
 
