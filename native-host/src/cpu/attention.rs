@@ -121,11 +121,11 @@ impl Kernel for Attention<'_> {
             self.scores(s, &mut parts, &shape, key, keys);
             self.mask(&mut parts, &shape, key, keys);
             softmax(s, &mut parts, &shape, keys, begins);
-            self.pack_values(&mut parts, &shape, key, keys);
+            self.pack_values(s, &mut parts, &shape, key, keys);
             weigh(s, &mut parts, &shape, keys, begins);
             key += keys;
         }
-        self.finish(s, &parts, &shape);
+        self.finish(s, &mut parts, &shape);
     }
 }
 
@@ -212,16 +212,21 @@ impl Attention<'_> {
     }
 
     #[inline(always)]
-    fn pack_values(&self, parts: &mut Parts<'_>, shape: &Shape, key: usize, keys: usize) {
+    fn pack_values<S: Simd>(&self, s: S, parts: &mut Parts<'_>, shape: &Shape, key: usize, keys: usize) {
         for row in 0..keys {
-            let to = &mut parts.values[row * shape.wide..][..shape.wide];
-            to[..self.head_dim].copy_from_slice(self.row(2, key + row));
-            to[self.head_dim..].fill(0.0);
+            let to = parts.values[row * shape.wide..][..shape.wide].chunks_exact_mut(S::LANES);
+            for (to, from) in to.zip(self.row(2, key + row).chunks(S::LANES)) {
+                s.store_part(to, s.load_part(from, 0.0));
+            }
         }
     }
 
     #[inline(always)]
-    fn finish<S: Simd>(&self, s: S, parts: &Parts<'_>, shape: &Shape) {
+    fn finish<S: Simd>(&self, s: S, parts: &mut Parts<'_>, shape: &Shape) {
+        for total in parts.total[..shape.width].chunks_exact_mut(S::LANES) {
+            let inverse = s.div(s.splat(1.0), s.load_part(total, 0.0));
+            s.store_part(total, inverse);
+        }
         for query in 0..shape.queries {
             // SAFETY: whoever made this promises the output's rows.
             let out = unsafe {
@@ -229,9 +234,9 @@ impl Attention<'_> {
                 core::slice::from_raw_parts_mut(at, self.head_dim)
             };
             let sums = &parts.sums[query * shape.wide..][..shape.wide];
-            let total = s.splat(parts.total[query]);
+            let inverse = s.splat(parts.total[query]);
             for (out, sum) in out.chunks_mut(S::LANES).zip(sums.chunks_exact(S::LANES)) {
-                let y = s.div(s.load_part(sum, 0.0), total);
+                let y = s.mul(s.load_part(sum, 0.0), inverse);
                 s.store_part(out, y);
             }
         }
@@ -241,28 +246,61 @@ impl Attention<'_> {
 /// Scores of a block become probabilities relative to the running maximum.
 #[inline(always)]
 fn softmax<S: Simd>(s: S, parts: &mut Parts<'_>, shape: &Shape, keys: usize, begins: bool) {
-    let scores = &mut parts.scores[..keys * shape.width];
-    for at in (0..shape.width).step_by(S::LANES) {
-        let lanes = at..at + S::LANES;
-        let before = s.load_part(&parts.largest[lanes.clone()], 0.0);
-        let mut largest = if begins { s.splat(MASKED) } else { before };
-        for row in 0..keys {
-            largest = s.max(largest, s.load_part(&scores[row * shape.width + at..][..S::LANES], 0.0));
+    let vectors = shape.width / S::LANES;
+    let mut vector = 0;
+    while vector < vectors {
+        let at = vector * S::LANES;
+        if vectors - vector >= 4 {
+            softmax_columns::<S, 4>(s, parts, shape.width, at, keys, begins);
+            vector += 4;
+        } else {
+            softmax_columns::<S, 1>(s, parts, shape.width, at, keys, begins);
+            vector += 1;
         }
-        let mut total = s.splat(0.0);
-        for row in 0..keys {
-            let score = &mut scores[row * shape.width + at..][..S::LANES];
-            let p = exp2(s, s.sub(s.load_part(score, 0.0), largest));
-            total = s.add(total, p);
+    }
+}
+
+/// [`softmax`] of `N` vectors of queries from `at`; several, so that none waits for the sum before.
+#[inline(always)]
+fn softmax_columns<S: Simd, const N: usize>(
+    s: S,
+    parts: &mut Parts<'_>,
+    width: usize,
+    at: usize,
+    keys: usize,
+    begins: bool,
+) {
+    let mut before = [s.splat(MASKED); N];
+    if !begins {
+        for (i, before) in before.iter_mut().enumerate() {
+            *before = s.load_part(&parts.largest[at + i * S::LANES..][..S::LANES], 0.0);
+        }
+    }
+    let mut largest = before;
+    for row in 0..keys {
+        let scores = &parts.scores[row * width + at..][..N * S::LANES];
+        for (largest, score) in largest.iter_mut().zip(scores.chunks_exact(S::LANES)) {
+            *largest = s.max(*largest, s.load_part(score, 0.0));
+        }
+    }
+    let mut total = [s.splat(0.0); N];
+    for row in 0..keys {
+        let scores = &mut parts.scores[row * width + at..][..N * S::LANES];
+        for (i, score) in scores.chunks_exact_mut(S::LANES).enumerate() {
+            let p = exp2(s, s.sub(s.load_part(score, 0.0), largest[i]));
+            total[i] = s.add(total[i], p);
             s.store_part(score, p);
         }
+    }
+    for i in 0..N {
+        let lanes = at + i * S::LANES..at + (i + 1) * S::LANES;
         if !begins {
-            let rescale = exp2(s, s.sub(before, largest));
-            total = s.fma(s.load_part(&parts.total[lanes.clone()], 0.0), rescale, total);
+            let rescale = exp2(s, s.sub(before[i], largest[i]));
+            total[i] = s.fma(s.load_part(&parts.total[lanes.clone()], 0.0), rescale, total[i]);
             s.store_part(&mut parts.rescale[lanes.clone()], rescale);
         }
-        s.store_part(&mut parts.largest[lanes.clone()], largest);
-        s.store_part(&mut parts.total[lanes], total);
+        s.store_part(&mut parts.largest[lanes.clone()], largest[i]);
+        s.store_part(&mut parts.total[lanes], total[i]);
     }
 }
 
@@ -333,9 +371,9 @@ impl Product {
                         ldc: self.ldc,
                     };
                     match (whole, S::NV) {
-                        (true, 2) => tile::<S, 2, COL>(s, rows, &t),
-                        (true, 4) => tile::<S, 4, COL>(s, rows, &t),
-                        _ => tile::<S, 1, COL>(s, rows, &t),
+                        (true, 2) => tile::<S, 2, COL, false>(s, rows, &t),
+                        (true, 4) => tile::<S, 4, COL, false>(s, rows, &t),
+                        _ => tile::<S, 1, COL, false>(s, rows, &t),
                     }
                 }
                 row += rows;

@@ -24,12 +24,8 @@ impl NormRef<'_> {
             NormKind::Layer => sum(s, row) / n,
             NormKind::Rms => 0.0,
         };
-        let (mut squares, shift) = (s.splat(0.0), s.splat(mean));
-        for part in row.chunks(S::LANES) {
-            let v = s.sub(s.load_part(part, mean), shift);
-            squares = s.fma(v, v, squares);
-        }
-        let factor = s.splat(1.0 / (s.sum(squares) / n + self.eps).sqrt());
+        let shift = s.splat(mean);
+        let factor = s.splat(1.0 / (squares(s, row, mean) / n + self.eps).sqrt());
         for (i, part) in row.chunks_mut(S::LANES).enumerate() {
             let at = i * S::LANES;
             let v = s.mul(s.sub(s.load_part(part, 0.0), shift), factor);
@@ -43,13 +39,32 @@ impl NormRef<'_> {
     }
 }
 
+/// Accumulators of a sum over a row: enough that none waits for the one before.
+const ACCUMULATORS: usize = 4;
+
+/// Sum of the values.
 #[inline(always)]
 fn sum<S: Simd>(s: S, values: &[f32]) -> f32 {
-    let mut total = s.splat(0.0);
-    for part in values.chunks(S::LANES) {
-        total = s.add(total, s.load_part(part, 0.0));
+    let mut totals = [s.splat(0.0); ACCUMULATORS];
+    for parts in values.chunks(ACCUMULATORS * S::LANES) {
+        for (total, part) in totals.iter_mut().zip(parts.chunks(S::LANES)) {
+            *total = s.add(*total, s.load_part(part, 0.0));
+        }
     }
-    s.sum(total)
+    s.sum(s.add(s.add(totals[0], totals[1]), s.add(totals[2], totals[3])))
+}
+
+/// Sum of the squares of the values' differences from `mean`.
+#[inline(always)]
+fn squares<S: Simd>(s: S, values: &[f32], mean: f32) -> f32 {
+    let (mut totals, shift) = ([s.splat(0.0); ACCUMULATORS], s.splat(mean));
+    for parts in values.chunks(ACCUMULATORS * S::LANES) {
+        for (total, part) in totals.iter_mut().zip(parts.chunks(S::LANES)) {
+            let v = s.sub(s.load_part(part, mean), shift);
+            *total = s.fma(v, v, *total);
+        }
+    }
+    s.sum(s.add(s.add(totals[0], totals[1]), s.add(totals[2], totals[3])))
 }
 
 /// A row of a matrix, as a slice.
@@ -256,12 +271,7 @@ impl Kernel for Normalize {
             };
             out.copy_from_slice(x);
             if self.unit {
-                let mut squares = s.splat(0.0);
-                for part in x.chunks(S::LANES) {
-                    let v = s.load_part(part, 0.0);
-                    squares = s.fma(v, v, squares);
-                }
-                let norm = s.splat(s.sum(squares).sqrt().max(1e-12));
+                let norm = s.splat(squares(s, x, 0.0).sqrt().max(1e-12));
                 for part in out.chunks_mut(S::LANES) {
                     let v = s.div(s.load_part(part, 0.0), norm);
                     s.store_part(part, v);

@@ -7,7 +7,7 @@ use inferencelayer_engine::{program::Counts, tensor::Weight};
 use super::{
     attention::{self, Attention, Bias},
     gemm::{
-        linear::{F32Product, Int8Product, Linear, Output},
+        linear::{F32Product, Int8Product, Linear, Output, input_blocks},
         quantize::{Quantize, row_words},
     },
     isa::Isa,
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Bytes of left operand that a linear task works on, so that they stay in a core's second-level cache.
-const LEFT_BYTES: usize = 256 << 10;
+const LEFT_BYTES: usize = 512 << 10;
 /// Tasks per worker that a step is split into, if it is large enough: what is lost at its end is a fraction.
 const TASKS: usize = 16;
 /// Rows of a task of a row-wise step, at least.
@@ -130,11 +130,12 @@ impl Run<'_> {
     fn grid(&self, step: &LinearStep) -> Grid {
         let geometry = self.isa.geometry();
         let (rows, panels) = (self.count(step.x), step.out.cols.div_ceil(geometry.panel));
-        let width = match kept(&step.weight, self.isa) {
-            Ok(Kept::Int8(_)) => 4 / geometry.dot,
-            _ => 4,
+        // Bytes of a row that are used together.
+        let used = match kept(&step.weight, self.isa) {
+            Ok(Kept::Int8(_)) => 4 / geometry.dot * step.x.cols,
+            _ => 4 * step.x.cols / input_blocks(step.x.cols),
         };
-        let fitting = (LEFT_BYTES / (width * step.x.cols)).max(geometry.rows) / geometry.rows * geometry.rows;
+        let fitting = (LEFT_BYTES / used).max(geometry.rows) / geometry.rows * geometry.rows;
         let row_tasks = rows.div_ceil(fitting);
         let panel_tasks = (TASKS * self.workers).div_ceil(row_tasks.max(1)).min(panels);
         Grid { rows, row_tasks, panels, panel_tasks }

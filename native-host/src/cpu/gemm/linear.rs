@@ -16,13 +16,43 @@ use crate::cpu::{
 /// Largest register tile of any instruction set: rows × (gate panel, and two panels of up).
 const SCRATCH: usize = 14 * 3 * 2 * MAX_LANES;
 
+/// Inputs that are summed before the next tile's turn, at most: a panel of so many stays in a core's caches
+/// while rows go by.
+const BLOCK_INPUTS: usize = 512;
+
+/// How many blocks of inputs a product of f32 is summed in.
+pub const fn input_blocks(inputs: usize) -> usize {
+    inputs.div_ceil(BLOCK_INPUTS)
+}
+
+/// Inputs of one block.
+fn input_block(inputs: usize, block: usize) -> Range<usize> {
+    let blocks = input_blocks(inputs);
+    let edge = |at: usize| (inputs * at / blocks).next_multiple_of(4).min(inputs);
+    edge(block)..edge(block + 1)
+}
+
+/// Where a tile is.
+#[derive(Clone, Copy)]
+pub struct At {
+    pub row: usize,
+    pub rows: usize,
+    pub panel: usize,
+    /// Of inputs.
+    pub block: usize,
+}
+
 /// A product whose tiles can be computed one by one.
 pub trait Product: Copy {
-    /// `c[rows][panel] = x[row..row + rows] · panel + bias`.
+    /// Blocks of inputs; those of a tile are added up in their order.
+    fn blocks(&self) -> usize;
+
+    /// `c[rows][panel] = x[row..row + rows] · panel + bias` for the first block of inputs, and what the others
+    /// add to it.
     ///
     /// # Safety
     /// The rows must exist, and `c` must have room for `rows` rows of a whole panel.
-    unsafe fn tile<S: Simd>(&self, s: S, row: usize, rows: usize, panel: usize, c: *mut f32, ldc: usize);
+    unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize);
 }
 
 /// f32 activations `[rows, inputs]` times an f32 weight.
@@ -37,29 +67,36 @@ pub struct F32Product<'a> {
 
 impl Product for F32Product<'_> {
     #[inline(always)]
-    unsafe fn tile<S: Simd>(&self, s: S, row: usize, rows: usize, panel: usize, c: *mut f32, ldc: usize) {
-        let width = S::NV * S::LANES;
+    fn blocks(&self) -> usize {
+        input_blocks(self.weight.inputs)
+    }
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
+        let At { row, rows, panel, block } = at;
+        let (width, inputs) = (S::NV * S::LANES, input_block(self.weight.inputs, block));
         // SAFETY: rows and output are the caller's promise; the panel is a slice of its whole size, and the bias
         // is checked to hold the panel's.
         unsafe {
             let start = match self.bias {
+                _ if block > 0 => Start::Output,
                 Some(bias) => Start::Bias(bias[panel * width..][..width].as_ptr()),
                 None => Start::Zero,
             };
             let t = Tile {
-                k: self.weight.inputs,
-                a: self.x.add(row * self.ldx),
+                k: inputs.len(),
+                a: self.x.add(row * self.ldx + inputs.start),
                 lda: self.ldx,
-                b: self.weight.panel(panel).as_ptr(),
+                b: self.weight.panel(panel)[inputs.start * width..].as_ptr(),
                 ldb: width,
                 start,
                 c,
                 ldc,
             };
             match S::NV {
-                1 => tile::<S, 1, false>(s, rows, &t),
-                2 => tile::<S, 2, false>(s, rows, &t),
-                _ => tile::<S, 4, false>(s, rows, &t),
+                1 => tile::<S, 1, false, true>(s, rows, &t),
+                2 => tile::<S, 2, false, true>(s, rows, &t),
+                _ => tile::<S, 4, false, true>(s, rows, &t),
             }
         }
     }
@@ -80,7 +117,13 @@ pub struct Int8Product<'a> {
 
 impl Product for Int8Product<'_> {
     #[inline(always)]
-    unsafe fn tile<S: Simd>(&self, s: S, row: usize, rows: usize, panel: usize, c: *mut f32, ldc: usize) {
+    fn blocks(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
+        let At { row, rows, panel, .. } = at;
         let width = S::NV * S::LANES;
         let (values, scales, sums) = self.weight.panel(panel);
         let bias = self.bias.map(|bias| &bias[panel * width..][..width]);
@@ -135,43 +178,49 @@ impl<P: Product> Kernel for Linear<P> {
         let width = S::NV * S::LANES;
         let mut scratch = core::mem::MaybeUninit::<[f32; SCRATCH]>::uninit();
         let scratch = scratch.as_mut_ptr().cast::<f32>();
-        let o = &self.output;
-        let blocks = self.rows.len().div_ceil(S::MR);
-        for panel in self.panels {
-            let col = panel * width;
+        let (o, blocks) = (&self.output, self.product.blocks());
+        let row_blocks = self.rows.len().div_ceil(S::MR);
+        for (block, panel) in (0..blocks).flat_map(|b| self.panels.clone().map(move |p| (b, p))) {
+            let (col, last) = (panel * width, block + 1 == blocks);
             let cols = width.min(o.cols - col);
+            // Sums of some inputs only can wait in the output if they have it for themselves.
+            let direct = !o.gated && cols == width && o.residual != o.out.cast_const();
+            if !direct && !last {
+                continue;
+            }
+            let summed = if direct { block..block + 1 } else { 0..blocks };
             // Even blocks: a last one of a row or two would leave the arithmetic units idle.
             let mut row = self.rows.start;
-            for block in 0..blocks {
-                let rows = (self.rows.end - row).div_ceil(blocks - block);
+            for row_block in 0..row_blocks {
+                let rows = (self.rows.end - row).div_ceil(row_blocks - row_block);
                 // SAFETY: whoever made this promises `rows` of the inputs and of the output; tiles that are not
                 // a whole panel of the output go to the scratch memory, which holds MR rows of three panels.
                 unsafe {
                     let out = o.out.add(row * o.cols + col);
                     let (up, skip) = ((o.cols + col) / width, (o.cols + col) % width);
-                    let (to, ld) = if o.gated {
-                        (scratch, 3 * width)
-                    } else if cols < width || o.residual == o.out.cast_const() {
-                        (scratch, width)
-                    } else {
-                        (out, o.cols)
-                    };
+                    let (to, ld) = if direct { (out, o.cols) } else { (scratch, 3 * width) };
                     let tiles = [(panel, to), (up, scratch.add(width)), (up + 1, scratch.add(2 * width))];
-                    let used = if !o.gated {
-                        1
-                    } else if skip + cols <= width {
-                        2
-                    } else {
-                        3
+                    let used = match (o.gated, skip + cols <= width) {
+                        (false, _) => 1,
+                        (true, true) => 2,
+                        (true, false) => 3,
                     };
-                    for (panel, to) in &tiles[..used] {
-                        self.product.tile(s, row, rows, *panel, *to, ld);
+                    for block in summed.clone() {
+                        for (panel, to) in &tiles[..used] {
+                            self.product.tile(s, At { row, rows, panel: *panel, block }, *to, ld);
+                        }
                     }
-                    let residual =
-                        if o.residual.is_null() { o.residual } else { o.residual.add(row * o.cols + col) };
-                    let up = if o.gated { scratch.add(width + skip).cast_const() } else { core::ptr::null() };
-                    let e = Epilogue { rows, cols, from: to, ld, up, out, residual, ldo: o.cols };
-                    e.run(s, o.activation);
+                    if last {
+                        let residual = if o.residual.is_null() {
+                            o.residual
+                        } else {
+                            o.residual.add(row * o.cols + col)
+                        };
+                        let up =
+                            if o.gated { scratch.add(width + skip).cast_const() } else { core::ptr::null() };
+                        let e = Epilogue { rows, cols, from: to, ld, up, out, residual, ldo: o.cols };
+                        e.run(s, o.activation);
+                    }
                 }
                 row += rows;
             }

@@ -46,22 +46,44 @@ macro_rules! for_rows {
     };
 }
 
-/// One tile of `rows` (1..=`S::MR`) by `NV` vectors. `COL`: `a` is column-major.
+/// How far ahead of their use weights are asked for, in bytes: what arrives in the time that memory takes.
+const DISTANCE: usize = 4096;
+
+/// Asks for the cache lines that hold `bytes` of weights [`DISTANCE`] further on. Processors do that by
+/// themselves only within a page.
+#[inline(always)]
+fn ahead<S: Simd>(s: S, at: *const u8, bytes: usize) {
+    let mut line = 0;
+    while line < bytes {
+        s.prefetch(at.wrapping_add(DISTANCE + line));
+        line += 64;
+    }
+}
+
+/// One tile of `rows` (1..=`S::MR`) by `NV` vectors. `COL`: `a` is column-major. `AHEAD`: `b` is
+/// read for the first time, so ask for it early.
 ///
 /// # Safety
 /// All that the tile's operands describe must be readable, and the output writable.
 #[inline(always)]
-pub unsafe fn tile<S: Simd, const NV: usize, const COL: bool>(s: S, rows: usize, t: &Tile) {
+pub unsafe fn tile<S: Simd, const NV: usize, const COL: bool, const AHEAD: bool>(
+    s: S,
+    rows: usize,
+    t: &Tile,
+) {
     // SAFETY: the caller's promise.
     unsafe {
-        for_rows!(rows, S::MR, MR => tile_of::<S, MR, NV, COL>(s, t));
+        for_rows!(rows, S::MR, MR => tile_of::<S, MR, NV, COL, AHEAD>(s, t));
     }
 }
 
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn tile_of<S: Simd, const MR: usize, const NV: usize, const COL: bool>(s: S, t: &Tile) {
+unsafe fn tile_of<S: Simd, const MR: usize, const NV: usize, const COL: bool, const AHEAD: bool>(
+    s: S,
+    t: &Tile,
+) {
     // SAFETY: every address lies in what the caller promised.
     unsafe {
         let mut acc = [[s.splat(0.0); NV]; MR];
@@ -86,16 +108,16 @@ unsafe fn tile_of<S: Simd, const MR: usize, const NV: usize, const COL: bool>(s:
         let (mut a, mut b, mut left) = (t.a, t.b, t.k);
         let advance = if COL { t.lda } else { 1 };
         while left >= 4 {
-            step::<S, MR, NV, COL>(s, &mut acc, a, t.lda, b);
-            step::<S, MR, NV, COL>(s, &mut acc, a.add(advance), t.lda, b.add(t.ldb));
-            step::<S, MR, NV, COL>(s, &mut acc, a.add(2 * advance), t.lda, b.add(2 * t.ldb));
-            step::<S, MR, NV, COL>(s, &mut acc, a.add(3 * advance), t.lda, b.add(3 * t.ldb));
+            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a, t.lda, b);
+            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a.add(advance), t.lda, b.add(t.ldb));
+            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a.add(2 * advance), t.lda, b.add(2 * t.ldb));
+            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a.add(3 * advance), t.lda, b.add(3 * t.ldb));
             a = a.add(4 * advance);
             b = b.add(4 * t.ldb);
             left -= 4;
         }
         while left > 0 {
-            step::<S, MR, NV, COL>(s, &mut acc, a, t.lda, b);
+            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a, t.lda, b);
             a = a.add(advance);
             b = b.add(t.ldb);
             left -= 1;
@@ -113,7 +135,7 @@ unsafe fn tile_of<S: Simd, const MR: usize, const NV: usize, const COL: bool>(s:
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn step<S: Simd, const MR: usize, const NV: usize, const COL: bool>(
+unsafe fn step<S: Simd, const MR: usize, const NV: usize, const COL: bool, const AHEAD: bool>(
     s: S,
     acc: &mut [[S::F; NV]; MR],
     a: *const f32,
@@ -122,6 +144,9 @@ unsafe fn step<S: Simd, const MR: usize, const NV: usize, const COL: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
+        if AHEAD {
+            ahead::<S>(s, b.cast(), NV * S::LANES * 4);
+        }
         let mut weights = [s.splat(0.0); NV];
         for (v, w) in weights.iter_mut().enumerate() {
             *w = s.load(b.add(v * S::LANES));
@@ -219,6 +244,7 @@ unsafe fn int8_step<S: Simd, const MR: usize, const NV: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
+        ahead::<S>(s, b.cast(), NV * S::LANES * S::DOT);
         let mut weights = [s.zero_i(); NV];
         for (v, w) in weights.iter_mut().enumerate() {
             *w = s.load_weights(b.add(v * S::LANES * S::DOT));

@@ -94,6 +94,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
             _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased)))
         };
+        prefetch(p: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
         zero_i() -> __m256i = _mm256_setzero_si256();
         splat_word(w: u32) -> __m256i = _mm256_set1_epi32(w as i32);
         sub_i(a: __m256i, b: __m256i) -> __m256i = _mm256_sub_epi32(a, b);

@@ -102,6 +102,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             let normal = _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(n, _mm512_set1_ps(-127.0));
             _mm512_maskz_scalef_ps(normal, a, n)
         };
+        prefetch(p: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
         zero_i() -> __m512i = _mm512_setzero_si512();
         splat_word(w: u32) -> __m512i = _mm512_set1_epi32(w as i32);
         sub_i(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);

@@ -60,6 +60,12 @@ pub trait Simd: Copy {
     /// `a * 2^n` for an integral `n` in -126..=127; 0 for -127.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
 
+    /// Asks for the cache line at `p`, which need not be readable.
+    #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        let _ = p;
+    }
+
     fn zero_i(self) -> Self::I;
     /// The word in every lane.
     fn splat_word(self, w: u32) -> Self::I;
@@ -86,43 +92,19 @@ pub trait Simd: Copy {
     /// Sum of the lanes, always in the same order.
     #[inline(always)]
     fn sum(self, v: Self::F) -> f32 {
-        let mut lanes = [0f32; MAX_LANES];
-        // SAFETY: the array is as long as the longest vector.
-        unsafe { self.store(lanes.as_mut_ptr(), v) };
-        let mut half = Self::LANES / 2;
-        while half > 0 {
-            for i in 0..half {
-                lanes[i] += lanes[i + half];
-            }
-            half /= 2;
-        }
-        lanes[0]
+        fold(self, v, |a, b| a + b)
     }
 
     /// Smallest of the lanes.
     #[inline(always)]
     fn smallest(self, v: Self::F) -> f32 {
-        let mut lanes = [f32::INFINITY; MAX_LANES];
-        // SAFETY: as in `sum`.
-        unsafe { self.store(lanes.as_mut_ptr(), v) };
-        let mut least = lanes[0];
-        for lane in lanes {
-            least = least.min(lane);
-        }
-        least
+        fold(self, v, |a, b| if a < b { a } else { b })
     }
 
     /// Largest of the lanes.
     #[inline(always)]
     fn largest(self, v: Self::F) -> f32 {
-        let mut lanes = [f32::NEG_INFINITY; MAX_LANES];
-        // SAFETY: as in `sum`.
-        unsafe { self.store(lanes.as_mut_ptr(), v) };
-        let mut most = lanes[0];
-        for lane in lanes {
-            most = most.max(lane);
-        }
-        most
+        fold(self, v, |a, b| if a > b { a } else { b })
     }
 
     /// The first `min(values.len(), LANES)` values, then `fill`.
@@ -151,6 +133,22 @@ pub trait Simd: Copy {
         let n = out.len();
         out.copy_from_slice(&lanes[..n]);
     }
+}
+
+/// Folds the upper half of the lanes onto the lower one until one is left.
+#[inline(always)]
+fn fold<S: Simd>(s: S, v: S::F, f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0f32; MAX_LANES];
+    // SAFETY: the array is as long as the longest vector.
+    unsafe { s.store(lanes.as_mut_ptr(), v) };
+    let mut half = S::LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = f(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
 }
 
 /// Work that runs with the vectors of whatever instruction set it is given.
