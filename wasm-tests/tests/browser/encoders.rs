@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use inferencelayer::cpu::{CpuBackend, CpuOptions};
 use inferencelayer_engine::{
     Result,
     backend::Backend,
@@ -75,4 +76,11 @@ async fn gpu_f32_agrees_with_sentence_transformers() {
 #[wasm_bindgen_test]
 async fn gpu_f16_agrees_with_sentence_transformers() {
     check(gpu(Format::F16).await, 1e-4).await;
+}
+
+/// The CPU backend compiled to wasm.
+#[wasm_bindgen_test]
+async fn cpu_f32_agrees_with_sentence_transformers() {
+    let backend = CpuBackend::new(CpuOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    check(Arc::new(backend), 1e-6).await;
 }

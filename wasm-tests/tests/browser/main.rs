@@ -4,6 +4,7 @@
 //! (no f16) and lavapipe (f16, subgroups).
 #![cfg(target_arch = "wasm32")]
 
+mod embedder;
 mod encoders;
 mod fixtures;
 mod ops;

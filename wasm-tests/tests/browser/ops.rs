@@ -1,7 +1,9 @@
 //! Every op on the browser's WebGPU against the scalar reference: Chromium's own compiler reads the kernels here,
 //! which is stricter than naga.
 
+use inferencelayer::cpu::{CpuBackend, CpuOptions};
 use inferencelayer_engine::{
+    backend::Backend,
     gpu::{GpuBackend, GpuContext, GpuOptions},
     tensor::Format,
     testing::{Size, require_ops},
@@ -47,4 +49,15 @@ async fn features_can_be_declined() {
     let without = GpuOptions { no_f16: true, no_subgroups: true, ..Default::default() };
     let features = GpuContext::new(&without).await.unwrap_or_else(|e| panic!("{e}")).features();
     assert!(!features.f16 && !features.subgroups, "{features:?}");
+}
+
+/// The CPU backend compiled to wasm, f32 and int8.
+#[wasm_bindgen_test]
+async fn cpu_ops_match_the_reference() {
+    for matrices in [Format::F32, Format::Int8] {
+        let options = CpuOptions { matrices, ..CpuOptions::default() };
+        let backend = CpuBackend::new(options).unwrap_or_else(|e| panic!("{e}"));
+        console_log!("{:?}", backend.capabilities());
+        assert!(require_ops(&backend, Size::Small).await.unwrap_or_else(|e| panic!("{e}")) > 0);
+    }
 }
