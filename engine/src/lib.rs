@@ -13,6 +13,7 @@ pub mod batch;
 pub mod checkpoint;
 pub mod embed;
 pub mod error;
+pub mod format;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod model;

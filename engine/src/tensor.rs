@@ -1,7 +1,9 @@
-//! Tensor descriptions: element types, weight formats, and the handle of a weight that a backend holds.
+//! Tensor descriptions: element types, weights' uses, and the handle of a weight that a backend holds.
 
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{any::Any, fmt};
+
+pub use crate::format::Format;
 
 /// Element type of a program's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,28 +20,6 @@ impl DType {
         match self {
             DType::F32 | DType::U32 => 4,
             DType::F16 => 2,
-        }
-    }
-}
-
-/// How a weight's bytes are encoded, in a checkpoint or in a backend's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Format {
-    F32,
-    F16,
-    BF16,
-    /// 8-bit symmetric integers with one f32 scale for each row (output channel).
-    Int8,
-}
-
-impl Format {
-    /// Bytes of one row of `cols` values.
-    pub const fn row_bytes(self, cols: usize) -> usize {
-        match self {
-            Format::F32 => cols * 4,
-            Format::F16 | Format::BF16 => cols * 2,
-            Format::Int8 => cols + 4,
         }
     }
 }
@@ -126,6 +106,7 @@ pub fn decode_f32(format: Format, bytes: &[u8], out: &mut Vec<f32>) -> crate::Re
         Format::Int8 => {
             return Err(crate::Error::Unsupported("int8 rows are not a source format".into()));
         }
+        _ => return Err(crate::Error::Unsupported(alloc::format!("{format} blocks are not decoded"))),
     }
     Ok(())
 }

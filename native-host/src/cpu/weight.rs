@@ -184,15 +184,12 @@ fn table(rows: usize, cols: usize, values: Values) -> Kept {
 
 impl WeightSink for CpuSink {
     fn push(&mut self, source: Format, bytes: &[u8]) -> Result<()> {
-        let width = match source {
-            Format::F16 | Format::BF16 => 2,
-            _ => 4,
-        };
-        let after = self.filled + bytes.len() / width;
+        let (block, block_bytes) = (source.block(), source.block_bytes());
+        let after = self.filled + bytes.len() / block_bytes * block;
         if after > self.size() {
             return Err(self.mismatch(after));
         }
-        for piece in bytes.chunks(PIECE * width) {
+        for piece in bytes.chunks(PIECE / block * block_bytes) {
             self.piece.clear();
             decode_f32(source, piece, &mut self.piece)?;
             self.take();
