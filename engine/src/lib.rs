@@ -20,6 +20,7 @@ pub mod model;
 pub mod op;
 pub mod pooling;
 pub mod program;
+pub mod quant;
 pub mod reference;
 pub mod task;
 pub mod tensor;
