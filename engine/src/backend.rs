@@ -1,12 +1,17 @@
 //! What a backend offers: it holds weights, prepares programs and replays them.
 
 use alloc::{boxed::Box, format, string::String, vec::Vec};
-use core::task::{Context, Poll};
+use core::{
+    future::Future,
+    ops::Range,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use crate::{
     Error, Result,
     program::{BufferId, Counts, Program, Role},
-    tensor::{DType, Format, MaybeSendSync, Weight, WeightSpec, WeightUse},
+    tensor::{DType, Format, MaybeSendSync, State, StateSpec, Weight, WeightSpec, WeightUse},
 };
 
 /// What a backend can do and prefers; fixed for its lifetime.
@@ -46,6 +51,9 @@ pub trait WeightSink {
     fn finish(self: Box<Self>) -> Result<Weight>;
 }
 
+/// A state's words on their way.
+pub type StateReading<'a> = Pin<Box<dyn Future<Output = Result<Vec<u32>>> + 'a>>;
+
 /// Runs programs. Implemented by `gpu`, `reference`, and the CPU backend of the native crate.
 pub trait Backend: MaybeSendSync {
     fn capabilities(&self) -> &Capabilities;
@@ -62,7 +70,32 @@ pub trait Backend: MaybeSendSync {
     /// `Unsupported` for an op or weight of another backend, `TooLarge`, `OutOfMemory`.
     fn prepare(&self, program: &Program) -> Result<Box<dyn Plan>>;
 
-    /// Bytes held: weights, activations and read-back buffers.
+    /// Makes memory that outlives runs, filled with zeros.
+    ///
+    /// # Errors
+    /// `TooLarge`, `OutOfMemory`.
+    fn state(&self, spec: StateSpec) -> Result<State>;
+
+    /// Writes whole rows from `first_row` on, as 32-bit words: f32 bits, or two f16 with the first in the low half.
+    /// Runs submitted before see the old rows, later ones the new.
+    ///
+    /// # Errors
+    /// `Shape` for rows that are not there or not whole, `Unsupported` for a state of another backend.
+    fn write_state(&self, state: &State, first_row: usize, words: &[u32]) -> Result<()>;
+
+    /// Copies rows within a state, in the order of runs. The ranges must not overlap.
+    ///
+    /// # Errors
+    /// As [`Backend::write_state`].
+    fn copy_state(&self, state: &State, from: Range<usize>, to: usize) -> Result<()>;
+
+    /// Reads whole rows, as words, when all runs submitted before are done.
+    ///
+    /// # Errors
+    /// As [`Backend::write_state`], and `DeviceLost`.
+    fn read_state<'a>(&'a self, state: &'a State, rows: Range<usize>) -> StateReading<'a>;
+
+    /// Bytes held: weights, states, activations and read-back buffers.
     fn memory(&self) -> u64;
 }
 
@@ -124,7 +157,7 @@ pub fn check_run(
     let mismatch = |name: &str, expected: String, found: String| {
         Err(Error::Shape { what: format!("run: buffer `{name}`"), expected, found })
     };
-    for spec in &program.buffers {
+    for spec in program.buffers.iter().filter(|b| b.role != Role::State) {
         let count = counts[spec.count as usize] as usize;
         if count > spec.rows {
             return mismatch(spec.name, format!("at most {} rows", spec.rows), format!("{count}"));
@@ -146,6 +179,22 @@ pub fn check_run(
         if spec.role != Role::Output || *rows > count {
             return mismatch(spec.name, format!("a read of at most {count} rows"), format!("{rows}"));
         }
+    }
+    Ok(())
+}
+
+/// Checks that rows `rows` are a state's, and that there are as many words; every backend calls it first.
+///
+/// # Errors
+/// `Shape` naming the state.
+pub fn check_state_rows(spec: &StateSpec, rows: &Range<usize>, words: Option<usize>) -> Result<()> {
+    let expected = rows.len() * spec.row_words();
+    if rows.start > rows.end || rows.end > spec.rows || words.is_some_and(|w| w != expected) {
+        return Err(Error::Shape {
+            what: format!("state `{}`", spec.name),
+            expected: format!("rows of {} words within 0..{}", spec.row_words(), spec.rows),
+            found: format!("rows {rows:?}, {} words", words.unwrap_or(expected)),
+        });
     }
     Ok(())
 }

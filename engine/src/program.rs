@@ -2,7 +2,11 @@
 
 use alloc::vec::Vec;
 
-use crate::{Error, Result, op::Op, tensor::DType};
+use crate::{
+    Error, Result,
+    op::Op,
+    tensor::{DType, State},
+};
 
 /// Names a buffer of one program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +39,8 @@ pub enum Role {
     Internal,
     /// f32, can be read after a run.
     Output,
+    /// Outlives runs and plans: see [`State`]. Its rows are all there in every run.
+    State,
 }
 
 /// A virtual buffer `[rows, cols]`, row-major.
@@ -69,6 +75,8 @@ pub struct Lifetime {
 pub struct Program {
     pub buffers: Vec<BufferSpec>,
     pub ops: Vec<Op>,
+    /// What each buffer of role [`Role::State`] is.
+    pub states: Vec<(BufferId, State)>,
 }
 
 impl Program {
@@ -97,7 +105,7 @@ impl Program {
                 match spec.role {
                     Role::Input => life.first = 0,
                     Role::Output => life.last = usize::MAX,
-                    Role::Internal => {}
+                    Role::Internal | Role::State => {}
                 }
             }
         }
@@ -110,7 +118,8 @@ impl Program {
     pub fn slots(&self) -> (Vec<Option<usize>>, Vec<usize>) {
         let lives = self.lifetimes();
         let mut order: Vec<usize> = (0..self.buffers.len()).collect();
-        order.retain(|&i| lives[i].is_some() && self.buffers[i].role != Role::Input);
+        order
+            .retain(|&i| lives[i].is_some() && matches!(self.buffers[i].role, Role::Internal | Role::Output));
         order.sort_by_key(|&i| lives[i].map(|l| l.first));
         let (mut slot_of, mut sizes, mut free_at) =
             (alloc::vec![None; self.buffers.len()], Vec::new(), Vec::new());
@@ -156,6 +165,24 @@ impl Recorder {
         count: Count,
     ) -> BufferId {
         self.buffer(BufferSpec { name, dtype, rows, cols, count, role: Role::Internal })
+    }
+
+    /// The buffer that is `state`; the same one whenever it is asked for.
+    pub fn state(&mut self, state: &State) -> BufferId {
+        if let Some((id, _)) = self.program.states.iter().find(|(_, s)| s.same(state)) {
+            return *id;
+        }
+        let spec = state.spec();
+        let id = self.buffer(BufferSpec {
+            name: spec.name,
+            dtype: spec.dtype,
+            rows: spec.rows,
+            cols: spec.cols,
+            count: Count::Tokens,
+            role: Role::State,
+        });
+        self.program.states.push((id, state.clone()));
+        id
     }
 
     /// Appends an op.

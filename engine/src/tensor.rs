@@ -47,7 +47,7 @@ pub struct WeightSpec {
     pub usage: WeightUse,
 }
 
-/// Backend memory that holds one weight; freed when the last [`Weight`] handle is dropped.
+/// Backend memory that holds one weight or state; freed when the last handle is dropped.
 pub trait WeightStorage: Any + fmt::Debug + MaybeSendSync {
     fn as_any(&self) -> &dyn Any;
 }
@@ -87,6 +87,56 @@ impl Weight {
     /// The storage, if it belongs to the backend whose storage type is `T`.
     pub fn storage<T: 'static>(&self) -> Option<&T> {
         self.storage.as_any().downcast_ref()
+    }
+}
+
+/// Memory that outlives runs and plans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateSpec {
+    /// For error messages and profiles.
+    pub name: &'static str,
+    pub dtype: DType,
+    pub rows: usize,
+    /// A multiple of 4, of 2 words at least.
+    pub cols: usize,
+}
+
+impl StateSpec {
+    /// 32-bit words of one row.
+    pub const fn row_words(&self) -> usize {
+        self.cols * self.dtype.size() / 4
+    }
+
+    pub const fn bytes(&self) -> u64 {
+        self.rows as u64 * self.cols as u64 * self.dtype.size() as u64
+    }
+}
+
+/// What a backend keeps between runs (key-value caches, page tables, the next tokens), `[rows, cols]`; freed when
+/// the last handle and the last plan that uses it are dropped.
+#[derive(Debug, Clone)]
+pub struct State {
+    spec: Arc<StateSpec>,
+    storage: Arc<dyn WeightStorage>,
+}
+
+impl State {
+    pub fn new(spec: StateSpec, storage: Arc<dyn WeightStorage>) -> Self {
+        State { spec: Arc::new(spec), storage }
+    }
+
+    pub fn spec(&self) -> &StateSpec {
+        &self.spec
+    }
+
+    /// The storage, if it belongs to the backend whose storage type is `T`.
+    pub fn storage<T: 'static>(&self) -> Option<&T> {
+        self.storage.as_any().downcast_ref()
+    }
+
+    /// Are these handles of the same memory?
+    pub fn same(&self, other: &State) -> bool {
+        Arc::ptr_eq(&self.spec, &other.spec)
     }
 }
 

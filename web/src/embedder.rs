@@ -108,7 +108,11 @@ impl Embedder {
     ///
     /// # Errors
     /// For an unknown prompt or a model without `tokenizer.json`; the device's errors.
-    pub async fn embed(&self, texts: Vec<String>, prompt: Option<String>) -> Result<Vec<Float32Array>, JsError> {
+    pub async fn embed(
+        &self,
+        texts: Vec<String>,
+        prompt: Option<String>,
+    ) -> Result<Vec<Float32Array>, JsError> {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let vectors = self.engine.lock().await.embed_async(&texts, prompt.as_deref()).await?;
         Ok(vectors.iter().map(|v| Float32Array::from(&v[..])).collect())

@@ -35,7 +35,9 @@ impl JsFolder {
     /// Names the file that is neither a Blob nor bytes.
     pub fn new(files: &JsValue) -> Result<Self, JsError> {
         if !files.is_object() {
-            return Err(JsError::new("files: expected an object of Blobs, ArrayBuffers or Uint8Arrays by path"));
+            return Err(JsError::new(
+                "files: expected an object of Blobs, ArrayBuffers or Uint8Arrays by path",
+            ));
         }
         let mut folder = JsFolder::default();
         for key in Object::keys(files.unchecked_ref::<Object>()).iter() {

@@ -283,6 +283,31 @@ impl Backend for Watching {
         self.inner.prepare(program)
     }
 
+    fn state(&self, spec: crate::tensor::StateSpec) -> Result<crate::tensor::State> {
+        self.inner.state(spec)
+    }
+
+    fn write_state(&self, state: &crate::tensor::State, first_row: usize, words: &[u32]) -> Result<()> {
+        self.inner.write_state(state, first_row, words)
+    }
+
+    fn copy_state(
+        &self,
+        state: &crate::tensor::State,
+        from: core::ops::Range<usize>,
+        to: usize,
+    ) -> Result<()> {
+        self.inner.copy_state(state, from, to)
+    }
+
+    fn read_state<'a>(
+        &'a self,
+        state: &'a crate::tensor::State,
+        rows: core::ops::Range<usize>,
+    ) -> crate::backend::StateReading<'a> {
+        self.inner.read_state(state, rows)
+    }
+
     fn memory(&self) -> u64 {
         self.inner.memory()
     }

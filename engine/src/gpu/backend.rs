@@ -1,14 +1,24 @@
 //! The wgpu backend: weights, activations and plans of one engine on a shared device.
 
 use alloc::{boxed::Box, format, sync::Arc};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
-use super::{arena::Arena, context::GpuContext, plan::GpuPlan, readback::Readback, weight::GpuSink};
+use super::{
+    arena::Arena,
+    context::GpuContext,
+    plan::GpuPlan,
+    readback::Readback,
+    state::{self, GpuState},
+    weight::GpuSink,
+};
 use crate::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, WeightSink},
+    backend::{Backend, Capabilities, Plan, StateReading, WeightSink},
     program::Program,
-    tensor::{DType, Format, WeightSpec},
+    tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
 
 /// What the plans of one backend share.
@@ -25,6 +35,7 @@ pub struct GpuBackend {
     shared: Arc<Shared>,
     capabilities: Capabilities,
     weights: Arc<AtomicU64>,
+    states: Arc<AtomicU64>,
 }
 
 impl GpuBackend {
@@ -42,7 +53,12 @@ impl GpuBackend {
         let capabilities =
             Capabilities { name: context.name(), activations, matrices: format, tables: format };
         let shared = Shared { context, arena: Arena::default(), readback: Readback::default() };
-        Ok(GpuBackend { shared: Arc::new(shared), capabilities, weights: Arc::default() })
+        Ok(GpuBackend {
+            shared: Arc::new(shared),
+            capabilities,
+            weights: Arc::default(),
+            states: Arc::default(),
+        })
     }
 
     pub fn context(&self) -> &Arc<GpuContext> {
@@ -71,7 +87,26 @@ impl Backend for GpuBackend {
         Ok(Box::new(self.prepare_gpu(program)?))
     }
 
+    fn state(&self, spec: StateSpec) -> Result<State> {
+        GpuState::create(&self.shared.context, spec, self.states.clone())
+    }
+
+    fn write_state(&self, state: &State, first_row: usize, words: &[u32]) -> Result<()> {
+        state::write(&self.shared, state, first_row, words)
+    }
+
+    fn copy_state(&self, state: &State, from: Range<usize>, to: usize) -> Result<()> {
+        state::copy(&self.shared, state, from, to)
+    }
+
+    fn read_state<'a>(&'a self, state: &'a State, rows: Range<usize>) -> StateReading<'a> {
+        Box::pin(state::read(&self.shared, state, rows))
+    }
+
     fn memory(&self) -> u64 {
-        self.weights.load(Ordering::Relaxed) + self.shared.arena.bytes() + self.shared.readback.bytes()
+        self.states.load(Ordering::Relaxed)
+            + self.weights.load(Ordering::Relaxed)
+            + self.shared.arena.bytes()
+            + self.shared.readback.bytes()
     }
 }

@@ -14,6 +14,7 @@ mod pipelines;
 mod plan;
 mod profile;
 mod readback;
+mod state;
 pub mod template;
 #[cfg(target_arch = "wasm32")]
 mod web_shim;

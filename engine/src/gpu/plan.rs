@@ -9,6 +9,7 @@ use super::{
     lower::{Binding, Dispatch, Lowering},
     pipelines::Pipeline,
     readback::DEPTH,
+    state::GpuState,
     template::{Access, FIRST_STORAGE},
 };
 use crate::{
@@ -64,6 +65,11 @@ impl GpuPlan {
                 let bytes = program.buffers[i].bytes() as u64;
                 places[i] = Some(Place { buffer: arena[*slot].clone(), offset: 0, bytes });
             }
+        }
+        for (id, state) in &program.states {
+            let buffer = GpuState::of(state)?.buffer.clone();
+            let bytes = state.spec().bytes();
+            places[id.index()] = Some(Place { buffer, offset: 0, bytes });
         }
         let results: u64 = program.with_role(Role::Output).map(|id| program.spec(id).bytes() as u64).sum();
         shared.readback.reserve(context, results)?;

@@ -3,22 +3,30 @@
 //! Buffers hold f32 values; those declared f16 are rounded to f16 when written, so that this backend shows
 //! exactly what storage in f16 costs.
 
+mod decoder;
 mod ops;
 mod plan;
+mod sample;
+mod state;
 mod weight;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 pub use ops::activate;
+pub use sample::pcg4d;
 
 use crate::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, WeightSink},
+    backend::{Backend, Capabilities, Plan, StateReading, WeightSink, check_state_rows},
     program::Program,
-    tensor::{DType, Format, WeightSpec},
+    tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
 use plan::ReferencePlan;
+use state::ReferenceState;
 use weight::ReferenceSink;
 
 /// The scalar reference backend.
@@ -63,6 +71,34 @@ impl Backend for Reference {
 
     fn prepare(&self, program: &Program) -> Result<Box<dyn Plan>> {
         Ok(Box::new(ReferencePlan::new(program.clone())))
+    }
+
+    fn state(&self, spec: StateSpec) -> Result<State> {
+        Ok(ReferenceState::create(spec, self.memory.clone()))
+    }
+
+    fn write_state(&self, state: &State, first_row: usize, words: &[u32]) -> Result<()> {
+        let rows = first_row..first_row + words.len() / state.spec().row_words().max(1);
+        check_state_rows(state.spec(), &rows, Some(words.len()))?;
+        ReferenceState::of(state)?.write(first_row * state.spec().row_words(), words);
+        Ok(())
+    }
+
+    fn copy_state(&self, state: &State, from: Range<usize>, to: usize) -> Result<()> {
+        let words = state.spec().row_words();
+        check_state_rows(state.spec(), &from, None)?;
+        check_state_rows(state.spec(), &(to..to + from.len()), None)?;
+        let held = ReferenceState::of(state)?;
+        held.write(to * words, &held.read(from.start * words..from.end * words));
+        Ok(())
+    }
+
+    fn read_state<'a>(&'a self, state: &'a State, rows: Range<usize>) -> StateReading<'a> {
+        let words = state.spec().row_words();
+        Box::pin(async move {
+            check_state_rows(state.spec(), &rows, None)?;
+            Ok(ReferenceState::of(state)?.read(rows.start * words..rows.end * words))
+        })
     }
 
     fn memory(&self) -> u64 {

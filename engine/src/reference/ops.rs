@@ -32,7 +32,7 @@ pub fn run(
     program: &Program,
     counts: &Counts,
     floats: &mut [Values],
-    integers: &[Vec<u32>],
+    integers: &mut [Vec<u32>],
 ) -> Result<()> {
     let mut scope = Scope { program, counts, floats, integers };
     match op {
@@ -64,28 +64,35 @@ pub fn run(
             }
             Ok(())
         }
+        Op::StoreKv(o) => scope.store_kv(o),
+        Op::CachedAttention(o) => scope.cached_attention(o),
+        Op::ShortConv(o) => scope.short_conv(o),
+        Op::Route(o) => scope.route(o),
+        Op::ExpertGatedLinear(o) => scope.expert_gated_linear(o),
+        Op::ExpertLinear(o) => scope.expert_linear(o),
+        Op::Sample(o) => scope.sample(o),
     }
 }
 
 /// The f32 values of a weight of this backend.
-fn values(weight: &Weight) -> Result<&[f32]> {
+pub(super) fn values(weight: &Weight) -> Result<&[f32]> {
     weight
         .storage::<ReferenceWeight>()
         .map(|w| w.values.as_slice())
         .ok_or_else(|| Error::Unsupported(format!("weight `{}` belongs to another backend", weight.name())))
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f64 {
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
 /// `x Wᵀ + bias` for one output row of the weight.
-fn project(x: &[f32], weight: &[f32], bias: Option<&[f32]>, n: usize) -> f32 {
+pub(super) fn project(x: &[f32], weight: &[f32], bias: Option<&[f32]>, n: usize) -> f32 {
     let k = x.len();
     (dot(x, &weight[n * k..][..k]) + bias.map_or(0.0, |b| f64::from(b[n]))) as f32
 }
 
-fn norm_row(row: &mut [f32], params: &NormParams) -> Result<()> {
+pub(super) fn norm_row(row: &mut [f32], params: &NormParams) -> Result<()> {
     let (weight, n) = (values(&params.weight)?, row.len() as f64);
     let mean = match params.kind {
         NormKind::Layer => row.iter().map(|v| f64::from(*v)).sum::<f64>() / n,
@@ -101,32 +108,32 @@ fn norm_row(row: &mut [f32], params: &NormParams) -> Result<()> {
     Ok(())
 }
 
-struct Scope<'a> {
-    program: &'a Program,
+pub(super) struct Scope<'a> {
+    pub(super) program: &'a Program,
     counts: &'a Counts,
     floats: &'a mut [Values],
-    integers: &'a [Vec<u32>],
+    pub(super) integers: &'a mut [Vec<u32>],
 }
 
 impl Scope<'_> {
     /// Real rows, and columns, of a buffer.
-    fn shape(&self, id: BufferId) -> (usize, usize) {
+    pub(super) fn shape(&self, id: BufferId) -> (usize, usize) {
         let spec = self.program.spec(id);
         (self.counts[spec.count as usize] as usize, spec.cols)
     }
 
-    fn row(&self, id: BufferId, row: usize) -> &[f32] {
+    pub(super) fn row(&self, id: BufferId, row: usize) -> &[f32] {
         let cols = self.program.spec(id).cols;
         &self.floats[id.index()][row * cols..][..cols]
     }
 
-    fn store(&mut self, id: BufferId, row: usize, col: usize, value: f32) {
+    pub(super) fn store(&mut self, id: BufferId, row: usize, col: usize, value: f32) {
         let spec = self.program.spec(id);
         let rounded = if spec.dtype == DType::F16 { half::f16::from_f32(value).to_f32() } else { value };
         self.floats[id.index()][row * spec.cols + col] = rounded;
     }
 
-    fn store_row(&mut self, id: BufferId, row: usize, values: &[f32]) {
+    pub(super) fn store_row(&mut self, id: BufferId, row: usize, values: &[f32]) {
         values.iter().enumerate().for_each(|(col, v)| self.store(id, row, col, *v));
     }
 

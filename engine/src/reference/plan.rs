@@ -3,7 +3,7 @@
 use alloc::{collections::VecDeque, format, vec, vec::Vec};
 use core::task::{Context, Poll};
 
-use super::{Values, ops};
+use super::{Values, ops, state::ReferenceState};
 use crate::{
     Error, Result,
     backend::{Plan, Ticket, check_run},
@@ -52,8 +52,16 @@ impl Plan for ReferencePlan {
                 floats.iter_mut().zip(*data).for_each(|(f, bits)| *f = f32::from_bits(*bits));
             }
         }
+        for (id, state) in &self.program.states {
+            let i = id.index();
+            ReferenceState::of(state)?.load(state.spec().dtype, &mut self.floats[i], &mut self.integers[i]);
+        }
         for op in &self.program.ops {
-            ops::run(op, &self.program, &counts, &mut self.floats, &self.integers)?;
+            ops::run(op, &self.program, &counts, &mut self.floats, &mut self.integers)?;
+        }
+        for (id, state) in &self.program.states {
+            let i = id.index();
+            ReferenceState::of(state)?.store(state.spec().dtype, &self.floats[i], &self.integers[i]);
         }
         let mut values = Vec::new();
         for (id, rows) in reads {

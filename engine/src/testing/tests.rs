@@ -86,6 +86,31 @@ impl Backend for Faulty {
         Ok(Box::new(FaultyPlan { plan, program, offset, widen, drop_rows }))
     }
 
+    fn state(&self, spec: crate::tensor::StateSpec) -> Result<crate::tensor::State> {
+        self.inner.state(spec)
+    }
+
+    fn write_state(&self, state: &crate::tensor::State, first_row: usize, words: &[u32]) -> Result<()> {
+        self.inner.write_state(state, first_row, words)
+    }
+
+    fn copy_state(
+        &self,
+        state: &crate::tensor::State,
+        from: core::ops::Range<usize>,
+        to: usize,
+    ) -> Result<()> {
+        self.inner.copy_state(state, from, to)
+    }
+
+    fn read_state<'a>(
+        &'a self,
+        state: &'a crate::tensor::State,
+        rows: core::ops::Range<usize>,
+    ) -> crate::backend::StateReading<'a> {
+        self.inner.read_state(state, rows)
+    }
+
     fn memory(&self) -> u64 {
         self.inner.memory()
     }

@@ -1,12 +1,15 @@
 //! The backend: makes weights and plans.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
 
 use inferencelayer_engine::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, WeightSink},
+    backend::{Backend, Capabilities, Plan, StateReading, WeightSink},
     program::Program,
-    tensor::{DType, Format, WeightSpec},
+    tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
 
 use super::{
@@ -99,7 +102,27 @@ impl Backend for CpuBackend {
         Ok(Box::new(CpuPlan::new(program, self.isa, parallel, arena, &self.memory)?))
     }
 
+    fn state(&self, spec: StateSpec) -> Result<State> {
+        Err(no_states(spec.name))
+    }
+
+    fn write_state(&self, state: &State, _: usize, _: &[u32]) -> Result<()> {
+        Err(no_states(state.spec().name))
+    }
+
+    fn copy_state(&self, state: &State, _: Range<usize>, _: usize) -> Result<()> {
+        Err(no_states(state.spec().name))
+    }
+
+    fn read_state<'a>(&'a self, state: &'a State, _: Range<usize>) -> StateReading<'a> {
+        Box::pin(async move { Err(no_states(state.spec().name)) })
+    }
+
     fn memory(&self) -> u64 {
         self.memory.get()
     }
+}
+
+fn no_states(name: &str) -> Error {
+    Error::Unsupported(format!("state `{name}`: the CPU backend runs encoders only"))
 }

@@ -235,6 +235,18 @@ impl Lowering<'_> {
                 Step::Pool { x, ranges, modes: o.modes.clone(), out: self.place(o.out) }
             }
             Op::Normalize(o) => Step::Normalize { x: self.place(o.x), unit: o.unit, out: self.place(o.out) },
+            Op::StoreKv(_)
+            | Op::CachedAttention(_)
+            | Op::ShortConv(_)
+            | Op::Route(_)
+            | Op::ExpertGatedLinear(_)
+            | Op::ExpertLinear(_)
+            | Op::Sample(_) => {
+                return Err(Error::Unsupported(format!(
+                    "op {}: the CPU backend runs encoders only",
+                    op.name()
+                )));
+            }
         };
         self.lowered.steps.push(step);
         Ok(())

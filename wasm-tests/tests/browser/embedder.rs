@@ -82,7 +82,8 @@ async fn check(embedder: &Embedder, limit: f64) {
 #[wasm_bindgen_test]
 async fn texts_on_the_gpu_agree_with_sentence_transformers() {
     for blobs in [false, true] {
-        let options = options(&[("device", "gpu".into()), ("dtype", "f32".into()), ("maxBatchTokens", 256.into())]);
+        let options =
+            options(&[("device", "gpu".into()), ("dtype", "f32".into()), ("maxBatchTokens", 256.into())]);
         let embedder = load(files(blobs, ""), options).await.map_err(message).expect("a model");
         assert!(embedder.max_tokens() > 0 && embedder.device().contains("F32"), "{}", embedder.device());
         check(&embedder, 1e-6).await;

@@ -62,6 +62,15 @@ impl Lowering<'_> {
             Op::Attention(o) => attention::attention(self, o),
             Op::Pool(o) => rows::pool(self, o),
             Op::Normalize(o) => rows::normalize(self, o),
+            Op::StoreKv(_)
+            | Op::CachedAttention(_)
+            | Op::ShortConv(_)
+            | Op::Route(_)
+            | Op::ExpertGatedLinear(_)
+            | Op::ExpertLinear(_)
+            | Op::Sample(_) => {
+                Err(Error::Unsupported(format!("op {}: the GPU backend has no kernel for it", op.name())))
+            }
         }
     }
 
