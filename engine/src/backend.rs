@@ -25,22 +25,30 @@ pub struct Capabilities {
     pub matrices: Format,
     /// Format to keep lookup tables in.
     pub tables: Format,
+    /// Block formats in which matrices and tables are kept as they come.
+    pub blocks: &'static [Format],
 }
 
 impl Capabilities {
-    /// The format a weight of this use is kept in.
-    pub fn format_for(&self, usage: WeightUse) -> Format {
+    /// The format a weight of this use is kept in that comes as `source`.
+    pub fn format_for(&self, usage: WeightUse, source: Format) -> Format {
         match usage {
+            WeightUse::Matrix | WeightUse::Table if self.blocks.contains(&source) => source,
             WeightUse::Matrix => self.matrices,
             WeightUse::Table => self.tables,
             WeightUse::Vector => Format::F32,
         }
     }
+
+    /// Element type of the input that a linear op with a weight of this format takes best, for up to `rows` rows.
+    pub fn linear_input(&self, _rows: usize, _format: Format) -> DType {
+        self.activations
+    }
 }
 
 /// Takes a weight's rows as they come, so that a checkpoint never has to be in memory whole.
 pub trait WeightSink {
-    /// Appends little-endian elements of `source` (f32, f16 or bf16); pieces may end anywhere between elements.
+    /// Appends little-endian elements or blocks of `source`; pieces may end anywhere between them.
     ///
     /// # Errors
     /// `Shape` if more arrives than the weight holds, and the backend's own errors.
@@ -210,7 +218,7 @@ pub fn upload_f32(
     (rows, cols): (usize, usize),
     values: &[f32],
 ) -> Result<Weight> {
-    let format = backend.capabilities().format_for(usage);
+    let format = backend.capabilities().format_for(usage, Format::F32);
     let mut sink = backend.weight(WeightSpec { name: name.into(), rows, cols, format, usage })?;
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     sink.push(Format::F32, &bytes)?;

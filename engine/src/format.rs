@@ -64,6 +64,23 @@ impl Format {
         Format::Mxfp4,
     ];
 
+    /// The formats of blocks.
+    pub const BLOCKS: [Format; 13] = [
+        Format::Q8_0,
+        Format::Q4_0,
+        Format::Q4_1,
+        Format::Q5_0,
+        Format::Q5_1,
+        Format::Q2K,
+        Format::Q3K,
+        Format::Q4K,
+        Format::Q5K,
+        Format::Q6K,
+        Format::Iq4Nl,
+        Format::Iq4Xs,
+        Format::Mxfp4,
+    ];
+
     /// Values of one block; 1 for formats without blocks.
     pub const fn block(self) -> usize {
         match self {

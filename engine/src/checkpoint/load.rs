@@ -65,11 +65,14 @@ impl<'a> Loader<'a> {
         parts: &[Part],
     ) -> Result<Weight> {
         let name = parts.first().map_or_else(String::new, |p| p.name.clone());
-        let format = self.backend.capabilities().format_for(usage);
         let mut found = Vec::new();
         for part in parts {
             found.push(self.find(part)?);
         }
+        // Parts of several formats cannot be kept as they come.
+        let sources = found.iter().map(|(_, source)| *source);
+        let source = sources.clone().reduce(|a, b| if a == b { a } else { Format::F32 });
+        let format = self.backend.capabilities().format_for(usage, source.unwrap_or(Format::F32));
         let mut sink = self.backend.weight(WeightSpec { name, rows, cols, format, usage })?;
         for (info, source) in found {
             let mut offset = 0;

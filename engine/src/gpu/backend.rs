@@ -51,7 +51,7 @@ impl GpuBackend {
             other => return Err(Error::Unsupported(format!("{other:?} on the GPU; it has f32 and f16"))),
         };
         let capabilities =
-            Capabilities { name: context.name(), activations, matrices: format, tables: format };
+            Capabilities { name: context.name(), activations, matrices: format, tables: format, blocks: &[] };
         let shared = Shared { context, arena: Arena::default(), readback: Readback::default() };
         Ok(GpuBackend {
             shared: Arc::new(shared),

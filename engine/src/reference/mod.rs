@@ -45,8 +45,13 @@ impl Reference {
     /// With activations and weights rounded the way another backend stores them.
     pub fn with_formats(activations: DType, weights: Format) -> Self {
         let tables = if weights == Format::F16 { Format::F16 } else { Format::F32 };
-        let capabilities =
-            Capabilities { name: "reference (scalar)".into(), activations, matrices: weights, tables };
+        let capabilities = Capabilities {
+            name: "reference (scalar)".into(),
+            activations,
+            matrices: weights,
+            tables,
+            blocks: &Format::BLOCKS,
+        };
         Reference { capabilities, memory: Arc::default() }
     }
 }

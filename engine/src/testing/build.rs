@@ -196,7 +196,7 @@ impl<'a> Builder<'a> {
         (rows, cols): (usize, usize),
         values: &[f32],
     ) -> Result<Weight> {
-        let format = self.formats.format_for(usage);
+        let format = self.formats.format_for(usage, Format::F32);
         self.upload(WeightSpec { name: "suite".into(), rows, cols, format, usage }, source, values)
     }
 

@@ -78,6 +78,7 @@ impl CpuBackend {
             activations: DType::F32,
             matrices: options.matrices,
             tables: options.tables,
+            blocks: &[],
         };
         let arena = Arc::default();
         Ok(CpuBackend { capabilities, isa, parallel: options.parallel, arena, memory: Memory::default() })

@@ -27,7 +27,7 @@ pub struct Costs {
 
 /// The format a backend keeps a parameter in.
 pub fn format(capabilities: &Capabilities, param: &Param) -> Format {
-    if param.fill == Fill::Angles { Format::F32 } else { capabilities.format_for(param.usage) }
+    if param.fill == Fill::Angles { Format::F32 } else { capabilities.format_for(param.usage, Format::F32) }
 }
 
 impl Problem {

@@ -1,12 +1,14 @@
 //! A wrong backend is found out and not timed.
 
+use std::ops::Range;
+
 use clap::Parser as _;
 use inferencelayer_engine::{
-    backend::{Backend, Capabilities, Plan, WeightSink},
+    backend::{Backend, Capabilities, Plan, StateReading, WeightSink},
     op::Op,
     program::Program,
     reference::Reference,
-    tensor::WeightSpec,
+    tensor::{State, StateSpec, WeightSpec},
 };
 
 use super::{
@@ -34,6 +36,22 @@ impl Backend for Forgetful {
             }
         }
         self.0.prepare(&program)
+    }
+
+    fn state(&self, spec: StateSpec) -> inferencelayer_engine::Result<State> {
+        self.0.state(spec)
+    }
+
+    fn write_state(&self, state: &State, first: usize, words: &[u32]) -> inferencelayer_engine::Result<()> {
+        self.0.write_state(state, first, words)
+    }
+
+    fn copy_state(&self, state: &State, from: Range<usize>, to: usize) -> inferencelayer_engine::Result<()> {
+        self.0.copy_state(state, from, to)
+    }
+
+    fn read_state<'a>(&'a self, state: &'a State, rows: Range<usize>) -> StateReading<'a> {
+        self.0.read_state(state, rows)
     }
 
     fn memory(&self) -> u64 {
