@@ -1,9 +1,9 @@
 //! Tensor descriptions: element types, weights' uses, and the handle of a weight that a backend holds.
 
-use alloc::{string::String, sync::Arc, vec::Vec};
+use alloc::{string::String, sync::Arc};
 use core::{any::Any, fmt};
 
-pub use crate::format::Format;
+pub use crate::{format::Format, quant::decode_f32};
 
 /// Element type of a program's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -138,27 +138,6 @@ impl State {
     pub fn same(&self, other: &State) -> bool {
         Arc::ptr_eq(&self.spec, &other.spec)
     }
-}
-
-/// Decodes little-endian elements of `format` into f32. `bytes` must hold whole elements.
-///
-/// # Errors
-/// `Unsupported` for a format that is not a plain element type.
-pub fn decode_f32(format: Format, bytes: &[u8], out: &mut Vec<f32>) -> crate::Result<()> {
-    match format {
-        Format::F32 => out.extend(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b))),
-        Format::F16 => {
-            out.extend(bytes.as_chunks::<2>().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32()));
-        }
-        Format::BF16 => {
-            out.extend(bytes.as_chunks::<2>().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32()));
-        }
-        Format::Int8 => {
-            return Err(crate::Error::Unsupported("int8 rows are not a source format".into()));
-        }
-        _ => return Err(crate::Error::Unsupported(alloc::format!("{format} blocks are not decoded"))),
-    }
-    Ok(())
 }
 
 /// `Send + Sync` natively; nothing on wasm32, where GPU objects stay on the thread that made them.

@@ -77,7 +77,7 @@ impl<'a> Loader<'a> {
         for (info, source) in found {
             let mut offset = 0;
             while offset < info.bytes {
-                let bytes = self.next_piece(info, offset).await?;
+                let bytes = self.next_piece(info, source, offset).await?;
                 sink.push(source, bytes)?;
                 offset += bytes.len() as u64;
             }
@@ -93,18 +93,20 @@ impl<'a> Loader<'a> {
         let (info, format) = self.find(part)?;
         let (mut values, mut offset) = (Vec::new(), 0);
         while offset < info.bytes {
-            let bytes = self.next_piece(info, offset).await?;
+            let bytes = self.next_piece(info, format, offset).await?;
             decode_f32(format, bytes, &mut values)?;
             offset += bytes.len() as u64;
         }
         Ok(values)
     }
 
-    async fn next_piece(&mut self, info: &TensorInfo, offset: u64) -> Result<&[u8]> {
+    /// The next bytes of a tensor: whole elements or blocks.
+    async fn next_piece(&mut self, info: &TensorInfo, format: Format, offset: u64) -> Result<&[u8]> {
         if self.piece.is_empty() {
             self.piece = vec![0; PIECE];
         }
-        let length = (info.bytes - offset).min(PIECE as u64) as usize;
+        let most = PIECE / format.block_bytes() * format.block_bytes();
+        let length = (info.bytes - offset).min(most as u64) as usize;
         self.source.read(info, offset, &mut self.piece[..length]).await?;
         self.loaded += length as u64;
         if let Some(progress) = self.progress {
@@ -128,8 +130,13 @@ impl<'a> Loader<'a> {
         match &info.element {
             Element::Weight(format) => Ok((info, *format)),
             Element::Other(dtype) => {
-                let why =
-                    format!("tensor `{}` has elements of type {dtype}; expected F32, F16 or BF16", part.name);
+                let known = Format::ALL.into_iter().filter(|f| *f != Format::Int8).map(Format::name);
+                let known: Vec<&str> = known.collect();
+                let why = format!(
+                    "tensor `{}` has elements of type {dtype}, which is not read; {} are",
+                    part.name,
+                    known.join(", ")
+                );
                 Err(Error::Malformed { file: file(), why })
             }
         }

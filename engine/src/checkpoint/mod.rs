@@ -4,6 +4,7 @@
 //! what it fetches or has stored; [`MemoryFolder`] serves tests. Reading is asynchronous for the browser's sake
 //! and always by ranges: a checkpoint is never in memory whole.
 
+pub mod gguf;
 mod load;
 mod memory;
 mod open;
@@ -15,6 +16,7 @@ mod tests;
 use alloc::{boxed::Box, format, string::String, vec, vec::Vec};
 use core::{future::Future, pin::Pin};
 
+pub use gguf::{Gguf, split_names};
 pub use load::{Loader, Part};
 pub use memory::{MemoryFile, MemoryFolder};
 pub use open::{open_module_weights, open_weights};

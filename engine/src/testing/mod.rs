@@ -11,6 +11,7 @@
 mod attention;
 mod build;
 mod chain;
+mod gguf;
 mod linear;
 mod random;
 mod rows;
@@ -29,6 +30,7 @@ use crate::{
 pub use build::tiles;
 use build::{Builder, Sizes};
 pub use chain::in_flight;
+pub use gguf::GgufWriter;
 pub use random::Random;
 pub use run::{Deviation, compare};
 
