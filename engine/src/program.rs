@@ -155,6 +155,10 @@ impl Recorder {
         BufferId(self.program.buffers.len() as u32 - 1)
     }
 
+    pub fn spec(&self, id: BufferId) -> &BufferSpec {
+        self.program.spec(id)
+    }
+
     /// A buffer between two ops.
     pub fn internal(
         &mut self,

@@ -65,6 +65,24 @@ impl Config {
         })
     }
 
+    /// A whole number from 0 to `limit`, or `None` if the key is missing or null.
+    ///
+    /// # Errors
+    /// `Config` if it is another value.
+    pub fn opt_whole(&self, key: &str, limit: usize) -> Result<Option<usize>> {
+        self.typed(key, &format!("a whole number from 0 to {limit}"), |v| whole(v, limit))
+    }
+
+    /// A list of whole numbers from 0 to `limit`.
+    ///
+    /// # Errors
+    /// `Config` if it is another value.
+    pub fn opt_wholes(&self, key: &str, limit: usize) -> Result<Option<Vec<usize>>> {
+        self.typed(key, &format!("a list of whole numbers from 0 to {limit}"), |v| {
+            v.as_array()?.iter().map(|v| whole(v, limit)).collect()
+        })
+    }
+
     /// A token id.
     ///
     /// # Errors
@@ -151,6 +169,10 @@ impl Config {
             }
         })
     }
+}
+
+fn whole(value: &Value, limit: usize) -> Option<usize> {
+    usize::try_from(value.as_u64()?).ok().filter(|n| *n <= limit)
 }
 
 /// A value for an error message.

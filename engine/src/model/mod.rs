@@ -1,10 +1,12 @@
 //! Models: a configuration, weights, and `record(&mut Recorder, layers a..b)`.
 //!
-//! There is one [`Encoder`]. A file of [`arch`] reads one architecture's `config.json` into an
-//! [`EncoderConfig`] and names its tensors; it holds no layer maths. To add an architecture, add such a file.
+//! There is one [`Encoder`] and one [`Decoder`](decoder::Decoder). A file of [`arch`] reads one architecture's
+//! `config.json` into an [`EncoderConfig`] or a [`DecoderConfig`](decoder::DecoderConfig) and names its tensors; it
+//! holds no layer maths. To add an architecture, add such a file.
 
 pub mod arch;
 pub mod config;
+pub mod decoder;
 mod encoder;
 mod load;
 mod record;

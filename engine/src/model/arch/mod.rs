@@ -1,7 +1,11 @@
 //! One file for each architecture: reads its `config.json`, names its tensors, no layer maths.
 
 mod bert;
+mod decoder;
 mod distilbert;
+mod gguf;
+mod lfm2;
+mod llama;
 mod modernbert;
 mod mpnet;
 mod roberta;
@@ -9,13 +13,15 @@ mod xlm_roberta;
 
 use alloc::{format, vec::Vec};
 
-use super::{EncoderConfig, LayerKind, config::Config};
+use super::{EncoderConfig, LayerKind, config::Config, decoder::DecoderConfig};
 use crate::Result;
 
 /// Largest sizes that are believed; beyond them a configuration is taken to be damaged.
 const MAX_LAYERS: usize = 1024;
 const MAX_WIDTH: usize = 1 << 18;
 const MAX_ENTRIES: usize = 1 << 26;
+
+pub use gguf::read_gguf;
 
 type Reader = fn(&Config) -> Result<EncoderConfig>;
 
@@ -28,6 +34,35 @@ const READERS: [(&str, Reader); 6] = [
     ("roberta", roberta::read),
     ("xlm-roberta", xlm_roberta::read),
 ];
+
+/// Decoders by `model_type`.
+const DECODERS: [(&str, fn(&Config) -> Result<DecoderConfig>); 6] = [
+    ("lfm2", lfm2::read),
+    ("lfm2_moe", lfm2::read),
+    ("llama", llama::read),
+    ("qwen2", llama::read),
+    ("qwen3", llama::read),
+    ("qwen3_moe", llama::read),
+];
+
+/// Reads a decoder's `config.json`.
+///
+/// # Errors
+/// As [`read_encoder`].
+pub fn read_decoder(config: &Config) -> Result<DecoderConfig> {
+    let model_type = config.string("model_type")?;
+    let Some((_, reader)) = DECODERS.iter().find(|(name, _)| *name == model_type) else {
+        let known: Vec<&str> = DECODERS.iter().map(|(name, _)| *name).collect();
+        let why = format!(
+            "is `{model_type}`, which does not generate text here; supported are {}",
+            known.join(", ")
+        );
+        return Err(config.wrong("model_type", &why));
+    };
+    let decoder = reader(config)?;
+    decoder.check()?;
+    Ok(decoder)
+}
 
 /// The values of `model_type` that [`read_encoder`] knows.
 pub fn supported() -> impl Iterator<Item = &'static str> {

@@ -1,0 +1,324 @@
+//! Records a decoder's layers and its head.
+
+use core::ops::Range;
+
+use super::{Caches, Decoder, FeedForwardWeights, Layer, MixerWeights, Projection};
+use crate::{
+    Error, Result,
+    op::{
+        Activation, CachedAttention, Embed, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Norm,
+        NormParams, Normalize, Op, Pool, PoolMode, Route, ShortConv, StoreKv, TokenField,
+    },
+    program::{BufferId, Count, Recorder},
+    tensor::{DType, Weight},
+};
+
+/// How the rows of a run lie.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows {
+    /// One row of each of some slots.
+    Decode,
+    /// Consecutive positions of some slots: tiles as in
+    /// [`CachedAttention::tiles`](crate::op::CachedAttention::tiles), spans as in
+    /// [`ShortConv::spans`](crate::op::ShortConv::spans).
+    Prefill { tiles: BufferId, spans: BufferId },
+}
+
+/// What recorded layers read.
+#[derive(Debug, Clone, Copy)]
+pub struct DecoderStage {
+    /// Most rows of a run.
+    pub rows: usize,
+    /// u32 `[T, 4]`: id, position, type, slot.
+    pub tokens: BufferId,
+    pub layout: Rows,
+    /// No position reaches this.
+    pub context: usize,
+    /// f32 `[T, hidden]`: what the layer before the first recorded one put out. `None` at the first layer,
+    /// which takes the embeddings.
+    pub hidden: Option<BufferId>,
+}
+
+struct Scribe<'a> {
+    decoder: &'a Decoder,
+    caches: &'a Caches,
+    recorder: &'a mut Recorder,
+    stage: DecoderStage,
+}
+
+impl Decoder {
+    /// Records layers `range` and returns the f32 residual stream `[T, hidden]` after them.
+    ///
+    /// # Errors
+    /// `Input` if layers are not loaded or the hidden state is missing or superfluous.
+    pub fn record(
+        &self,
+        recorder: &mut Recorder,
+        range: Range<usize>,
+        stage: DecoderStage,
+        caches: &Caches,
+    ) -> Result<BufferId> {
+        if range.start < self.range.start || range.end > self.range.end || range.is_empty() {
+            let loaded = &self.range;
+            return Err(Error::Input(alloc::format!(
+                "layers {range:?} of a model with layers {loaded:?} loaded"
+            )));
+        }
+        if stage.hidden.is_none() != (range.start == 0) {
+            return Err(Error::Input("the first layer takes tokens, any other a hidden state".into()));
+        }
+        let mut scribe = Scribe { decoder: self, caches, recorder, stage };
+        let mut x = match stage.hidden {
+            Some(hidden) => scribe.copy(hidden)?,
+            None => scribe.embed()?,
+        };
+        for at in range {
+            x = scribe.layer(at, x)?;
+        }
+        Ok(x)
+    }
+
+    /// Records the final norm and the head for each row of `x`, f32 `[rows, hidden]`; `out` is f32
+    /// `[rows, logit_columns]`.
+    ///
+    /// # Errors
+    /// `Input` if the last layer is not loaded.
+    pub fn record_logits(&self, recorder: &mut Recorder, x: BufferId, out: BufferId) -> Result<()> {
+        let Some(head) = &self.head else {
+            return Err(Error::Input("the last layer, and with it the head, is not loaded".into()));
+        };
+        let spec = recorder.spec(x).clone();
+        let dtype = self.linear_input(spec.rows, &head.matrix);
+        let normed = recorder.internal("final norm", dtype, spec.rows, spec.cols, spec.count);
+        recorder.push(Op::Norm(Norm { x, params: head.norm.clone(), out: normed }))?;
+        recorder.push(Op::Linear(Linear {
+            x: normed,
+            weight: head.matrix.clone(),
+            bias: None,
+            activation: Activation::None,
+            residual: None,
+            out,
+        }))
+    }
+
+    /// Records the copy of each sequence's last row of `x`: `ranges` u32 `[S, 2]` are its first and past-the-end
+    /// rows; returns f32 `[S, hidden]`.
+    ///
+    /// # Errors
+    /// Those of the op's check.
+    pub fn record_last_rows(
+        &self,
+        recorder: &mut Recorder,
+        x: BufferId,
+        ranges: BufferId,
+        sequences: usize,
+    ) -> Result<BufferId> {
+        let cols = self.config.hidden;
+        let out = recorder.internal("last rows", DType::F32, sequences, cols, Count::Sequences);
+        recorder.push(Op::Pool(Pool { x, ranges, modes: alloc::vec![PoolMode::LastToken], out }))?;
+        Ok(out)
+    }
+
+    /// Element type for the input of products with `weight`.
+    fn linear_input(&self, rows: usize, weight: &Weight) -> DType {
+        self.capabilities.linear_input(rows, weight.format())
+    }
+}
+
+impl Scribe<'_> {
+    fn buffer(&mut self, name: &'static str, dtype: DType, cols: usize) -> BufferId {
+        self.recorder.internal(name, dtype, self.stage.rows, cols, Count::Tokens)
+    }
+
+    fn stream(&mut self, name: &'static str) -> BufferId {
+        self.buffer(name, DType::F32, self.decoder.config.hidden)
+    }
+
+    fn embed(&mut self) -> Result<BufferId> {
+        let Some(table) = &self.decoder.embedding else {
+            return Err(Error::Input("the embeddings are not loaded".into()));
+        };
+        let out = self.stream("embedded");
+        let tables = alloc::vec![(table.clone(), TokenField::Id)];
+        self.recorder.push(Op::Embed(Embed { tokens: self.stage.tokens, tables, norm: None, out }))?;
+        Ok(out)
+    }
+
+    fn copy(&mut self, x: BufferId) -> Result<BufferId> {
+        let out = self.stream("stream");
+        self.recorder.push(Op::Normalize(Normalize { x, unit: false, out }))?;
+        Ok(out)
+    }
+
+    fn layer(&mut self, at: usize, x: BufferId) -> Result<BufferId> {
+        let decoder = self.decoder;
+        let index = at - decoder.range.start;
+        let layer = &decoder.layers[index];
+        let state = self.recorder.state(&self.caches.layers[index]);
+        let x = match &layer.mixer {
+            MixerWeights::Attention { .. } => self.attention(layer, state, x)?,
+            MixerWeights::ShortConv { .. } => self.short_conv(layer, state, x)?,
+        };
+        self.feed_forward(layer, x)
+    }
+
+    /// `norm(x)`, in the element type that products with `weight` take best.
+    fn norm(&mut self, x: BufferId, params: &NormParams, weight: &Weight) -> Result<BufferId> {
+        let dtype = self.decoder.linear_input(self.stage.rows, weight);
+        let out = self.buffer("norm", dtype, self.decoder.config.hidden);
+        self.recorder.push(Op::Norm(Norm { x, params: params.clone(), out }))?;
+        Ok(out)
+    }
+
+    fn linear(
+        &mut self,
+        x: BufferId,
+        (weight, bias): &Projection,
+        residual: Option<BufferId>,
+        out: BufferId,
+    ) -> Result<()> {
+        let (weight, bias) = (weight.clone(), bias.clone());
+        self.recorder.push(Op::Linear(Linear {
+            x,
+            weight,
+            bias,
+            activation: Activation::None,
+            residual,
+            out,
+        }))
+    }
+
+    fn attention(&mut self, layer: &Layer, cache: BufferId, x: BufferId) -> Result<BufferId> {
+        let MixerWeights::Attention { kv_heads, qkv, q_norm, k_norm, out } = &layer.mixer else {
+            return Err(Error::Unsupported("this layer has no attention".into()));
+        };
+        let config = &self.decoder.config;
+        let (heads, head_dim, kv_heads) = (config.heads, config.head_dim, *kv_heads);
+        let pages = self.recorder.state(&self.caches.pages);
+        let normed = self.norm(x, &layer.mixer_norm, &qkv.0)?;
+        let activations = self.decoder.capabilities.activations;
+        let projected = self.buffer("qkv", activations, (heads + 2 * kv_heads) * head_dim);
+        self.linear(normed, qkv, None, projected)?;
+        self.recorder.push(Op::StoreKv(StoreKv {
+            qkv: projected,
+            tokens: self.stage.tokens,
+            q_norm: q_norm.clone(),
+            k_norm: k_norm.clone(),
+            rope: self.decoder.rope.clone(),
+            cache,
+            pages,
+            heads,
+            kv_heads,
+            head_dim,
+        }))?;
+        let dtype = self.decoder.linear_input(self.stage.rows, &out.0);
+        let attended = self.buffer("attended", dtype, heads * head_dim);
+        let tiles = match self.stage.layout {
+            Rows::Decode => None,
+            Rows::Prefill { tiles, .. } => Some(tiles),
+        };
+        self.recorder.push(Op::CachedAttention(CachedAttention {
+            q: projected,
+            tokens: self.stage.tokens,
+            tiles,
+            cache,
+            pages,
+            context: self.stage.context,
+            heads,
+            kv_heads,
+            head_dim,
+            scale: (1.0 / libm::sqrt(head_dim as f64)) as f32,
+            out: attended,
+        }))?;
+        let sum = self.stream("mixed");
+        self.linear(attended, out, Some(x), sum)?;
+        Ok(sum)
+    }
+
+    fn short_conv(&mut self, layer: &Layer, state: BufferId, x: BufferId) -> Result<BufferId> {
+        let MixerWeights::ShortConv { input, taps, bias, out } = &layer.mixer else {
+            return Err(Error::Unsupported("this layer has no convolution".into()));
+        };
+        let hidden = self.decoder.config.hidden;
+        let normed = self.norm(x, &layer.mixer_norm, &input.0)?;
+        let bcx = self.buffer("bcx", self.decoder.capabilities.activations, 3 * hidden);
+        self.linear(normed, input, None, bcx)?;
+        let dtype = self.decoder.linear_input(self.stage.rows, &out.0);
+        let convolved = self.buffer("convolved", dtype, hidden);
+        let spans = match self.stage.layout {
+            Rows::Decode => None,
+            Rows::Prefill { spans, .. } => Some(spans),
+        };
+        self.recorder.push(Op::ShortConv(ShortConv {
+            bcx,
+            tokens: self.stage.tokens,
+            spans,
+            weight: taps.clone(),
+            bias: bias.clone(),
+            state,
+            out: convolved,
+        }))?;
+        let sum = self.stream("mixed");
+        self.linear(convolved, out, Some(x), sum)?;
+        Ok(sum)
+    }
+
+    fn feed_forward(&mut self, layer: &Layer, x: BufferId) -> Result<BufferId> {
+        let (rows, activations) = (self.stage.rows, self.decoder.capabilities.activations);
+        match &layer.feed_forward {
+            FeedForwardWeights::Dense { gate_up, down } => {
+                let normed = self.norm(x, &layer.feed_forward_norm, gate_up)?;
+                let dtype = self.decoder.linear_input(rows, down);
+                let wide = self.buffer("feed-forward", dtype, gate_up.rows() / 2);
+                self.recorder.push(Op::GatedLinear(GatedLinear {
+                    x: normed,
+                    weight: gate_up.clone(),
+                    bias: None,
+                    activation: Activation::Silu,
+                    out: wide,
+                }))?;
+                let sum = self.stream("stream");
+                self.linear(wide, &(down.clone(), None), Some(x), sum)?;
+                Ok(sum)
+            }
+            FeedForwardWeights::Experts { config, router, bias, gate_up, down } => {
+                // The router takes the norm as it is: rounding it to 8 bits would flip choices.
+                let hidden = self.decoder.config.hidden;
+                let normed = self.buffer("norm", activations, hidden);
+                let params = layer.feed_forward_norm.clone();
+                self.recorder.push(Op::Norm(Norm { x, params, out: normed }))?;
+                let used = config.used;
+                let routes = self.buffer("routes", DType::F32, (2 * used).next_multiple_of(4));
+                self.recorder.push(Op::Route(Route {
+                    x: normed,
+                    weight: router.clone(),
+                    bias: bias.clone(),
+                    scoring: config.scoring,
+                    used,
+                    normalize: config.normalize,
+                    scale: config.scale,
+                    out: routes,
+                }))?;
+                let wide = self.buffer("experts", activations, used * config.width);
+                self.recorder.push(Op::ExpertGatedLinear(ExpertGatedLinear {
+                    x: normed,
+                    routes,
+                    used,
+                    weight: gate_up.clone(),
+                    activation: Activation::Silu,
+                    out: wide,
+                }))?;
+                let sum = self.stream("stream");
+                self.recorder.push(Op::ExpertLinear(ExpertLinear {
+                    x: wide,
+                    routes,
+                    used,
+                    weight: down.clone(),
+                    residual: Some(x),
+                    out: sum,
+                }))?;
+                Ok(sum)
+            }
+        }
+    }
+}
