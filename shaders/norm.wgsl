@@ -1,9 +1,11 @@
 //! permute X f32 f16
-//! permute Y f32 f16
+//! permute Y f32 f16 q8
 //! permute NORM layer rms
 // y = norm(x), one workgroup a row (y folds large counts).
 #import counts
 #import norm
+#define Q8_THREADS 64
+#import q8
 
 struct Params {
     cols4: u32,      // columns / 4
@@ -40,11 +42,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         square += dot(d, d);
     }
     let inverse = inverseSqrt(workgroup_sum(square, thread) / n + params.eps);
+#if Y == q8
+    for (var first = 0u; first < params.cols4; first += NORM_THREADS) {
+        let c = min(first + thread, params.cols4 - 1u);
+#else
     for (var c = thread; c < params.cols4; c += NORM_THREADS) {
+#endif
         var v = (load_x(base + c) - mean) * inverse * load_norm(c);
         if params.norm_bias == 1u {
             v += load_norm(params.cols4 + c);
         }
+#if Y == q8
+        store_q8(row, params.cols4, c, thread, first + thread < params.cols4, v);
+#else
         store_y(base + c, v);
+#endif
     }
 }

@@ -1,10 +1,12 @@
-//! permute X f32 f16
-//! permute Y f32 f16
+//! permute X f32 f16 q8
+//! permute Y f32 f16 q8
 //! permute UNIT 0 1
 // y = x / max(|x|, 1e-12) over the first columns of each row; without UNIT it truncates only.
 // Grid: one workgroup a row (y folds large counts).
 #import counts
 #import norm
+#define Q8_THREADS 64
+#import q8
 
 struct Params {
     x_cols4: u32,    // columns of x / 4
@@ -17,6 +19,15 @@ struct Params {
 #buffer x $X
 #buffer y $Y write
 
+// Group of four columns.
+fn group_of(row: u32, c: u32) -> vec4<f32> {
+#if X == q8
+    return load_q8(row, params.x_cols4, c);
+#else
+    return load_x(row * params.x_cols4 + c);
+#endif
+}
+
 @compute @workgroup_size(NORM_THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = group.y * params.grid_x + group.x;
@@ -27,12 +38,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #if UNIT
     var square = 0.0;
     for (var c = thread; c < params.y_cols4; c += NORM_THREADS) {
-        let v = load_x(row * params.x_cols4 + c);
+        let v = group_of(row, c);
         square += dot(v, v);
     }
     inverse = 1.0 / max(sqrt(workgroup_sum(square, thread)), 1e-12);
 #endif
-    for (var c = thread; c < params.y_cols4; c += NORM_THREADS) {
-        store_y(row * params.y_cols4 + c, load_x(row * params.x_cols4 + c) * inverse);
+#if Y == q8
+    for (var first = 0u; first < params.y_cols4; first += NORM_THREADS) {
+        let c = min(first + thread, params.y_cols4 - 1u);
+        store_q8(row, params.y_cols4, c, thread, first + thread < params.y_cols4, group_of(row, c) * inverse);
     }
+#else
+    for (var c = thread; c < params.y_cols4; c += NORM_THREADS) {
+        store_y(row * params.y_cols4 + c, group_of(row, c) * inverse);
+    }
+#endif
 }

@@ -27,6 +27,8 @@ pub struct Capabilities {
     pub tables: Format,
     /// Block formats in which matrices and tables are kept as they come.
     pub blocks: &'static [Format],
+    /// Up to so many rows, linear ops with block weights take inputs of [`DType::Q8`] best; 0 if it has none.
+    pub q8_rows: usize,
 }
 
 impl Capabilities {
@@ -41,8 +43,8 @@ impl Capabilities {
     }
 
     /// Element type of the input that a linear op with a weight of this format takes best, for up to `rows` rows.
-    pub fn linear_input(&self, _rows: usize, _format: Format) -> DType {
-        self.activations
+    pub fn linear_input(&self, rows: usize, format: Format) -> DType {
+        if format.is_block() && rows <= self.q8_rows { DType::Q8 } else { self.activations }
     }
 }
 
@@ -187,6 +189,17 @@ pub fn check_run(
         if spec.role != Role::Output || *rows > count {
             return mismatch(spec.name, format!("a read of at most {count} rows"), format!("{rows}"));
         }
+    }
+    Ok(())
+}
+
+/// Checks that a state can be made; every backend calls it first.
+///
+/// # Errors
+/// `Unsupported` for 8-bit blocks, which are written whole and between two ops only.
+pub fn check_state(spec: &StateSpec) -> Result<()> {
+    if spec.dtype == DType::Q8 {
+        return Err(Error::Unsupported(format!("state `{}` of 8-bit blocks", spec.name)));
     }
     Ok(())
 }

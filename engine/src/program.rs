@@ -59,7 +59,7 @@ pub struct BufferSpec {
 
 impl BufferSpec {
     pub const fn bytes(&self) -> usize {
-        self.rows * self.cols * self.dtype.size()
+        self.rows * self.dtype.row_bytes(self.cols)
     }
 }
 

@@ -3,6 +3,7 @@
 use alloc::{string::String, sync::Arc};
 use core::{any::Any, fmt};
 
+use crate::quant::q8;
 pub use crate::{format::Format, quant::decode_f32};
 
 /// Element type of a program's buffer.
@@ -12,14 +13,18 @@ pub enum DType {
     /// IEEE half precision; arithmetic on it is always done in f32.
     F16,
     U32,
+    /// Signed 8-bit integers with a scale for each [`q8::BLOCK`] of a row, only between two ops: what integer dot
+    /// products with block-format weights take. [`crate::quant::q8`] has the layout and the rounding.
+    Q8,
 }
 
 impl DType {
-    /// Bytes of one element.
-    pub const fn size(self) -> usize {
+    /// Bytes of a row of `cols` elements.
+    pub const fn row_bytes(self, cols: usize) -> usize {
         match self {
-            DType::F32 | DType::U32 => 4,
-            DType::F16 => 2,
+            DType::F32 | DType::U32 => cols * 4,
+            DType::F16 => cols * 2,
+            DType::Q8 => q8::row_words(cols) * 4,
         }
     }
 }
@@ -104,11 +109,11 @@ pub struct StateSpec {
 impl StateSpec {
     /// 32-bit words of one row.
     pub const fn row_words(&self) -> usize {
-        self.cols * self.dtype.size() / 4
+        self.dtype.row_bytes(self.cols) / 4
     }
 
     pub const fn bytes(&self) -> u64 {
-        self.rows as u64 * self.cols as u64 * self.dtype.size() as u64
+        self.rows as u64 * self.dtype.row_bytes(self.cols) as u64
     }
 }
 

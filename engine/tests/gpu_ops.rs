@@ -2,15 +2,15 @@
 #![cfg(feature = "gpu")]
 
 use inferencelayer_engine::{
-    gpu::{GpuBackend, GpuContext, GpuOptions},
+    gpu::{GpuBackend, GpuContext, GpuFormats, GpuOptions},
     tensor::Format,
     testing::{Size, require_ops},
 };
 
-fn check(options: &GpuOptions, format: Format, size: Size) {
+fn check(options: &GpuOptions, formats: impl Into<GpuFormats>, size: Size) {
     let count = pollster::block_on(async {
         let context = GpuContext::new(options).await?;
-        let backend = GpuBackend::new(context, format)?;
+        let backend = GpuBackend::new(context, formats)?;
         require_ops(&backend, size).await
     });
     assert!(count.unwrap_or_else(|e| panic!("{e}")) > 0);
@@ -23,7 +23,8 @@ fn f32_ops_match_the_reference() {
 
 #[test]
 fn f16_ops_match_the_reference() {
-    check(&GpuOptions::default(), Format::F16, Size::Full);
+    let formats = GpuFormats { floats: Format::F16, q8_activations: true };
+    check(&GpuOptions::default(), formats, Size::Full);
 }
 
 /// The kernels that software adapters are spared.

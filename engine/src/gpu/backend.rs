@@ -16,10 +16,29 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, StateReading, WeightSink},
+    backend::{Backend, Capabilities, Plan, StateReading, WeightSink, check_state},
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
+
+/// Up to so many rows share one pass over a matrix of blocks.
+const Q8_ROWS: usize = 8;
+
+/// How a backend stores numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuFormats {
+    /// F32 or F16: activations, and weights that do not come in blocks.
+    pub floats: Format,
+    /// Weights in blocks multiply activations rounded to 8-bit blocks where rows are few and that is faster; else
+    /// blocks are dequantized and multiply floats.
+    pub q8_activations: bool,
+}
+
+impl From<Format> for GpuFormats {
+    fn from(floats: Format) -> Self {
+        GpuFormats { floats, q8_activations: false }
+    }
+}
 
 /// What the plans of one backend share.
 #[derive(Debug)]
@@ -39,19 +58,27 @@ pub struct GpuBackend {
 }
 
 impl GpuBackend {
-    /// A backend that stores weights and activations as f32 or f16. f16 works on every adapter, as storage;
-    /// arithmetic is in f32 except for the products of cooperative matrices, which accumulate in f32.
+    /// A backend that stores weights and activations as `formats` say. f16 works on every adapter, as storage;
+    /// arithmetic is in f32 except for the products of cooperative matrices, which accumulate in f32, and the
+    /// integer dot products of 8-bit blocks.
     ///
     /// # Errors
-    /// `Unsupported` for other formats.
-    pub fn new(context: Arc<GpuContext>, format: Format) -> Result<GpuBackend> {
-        let activations = match format {
+    /// `Unsupported` for formats other than f32 and f16.
+    pub fn new(context: Arc<GpuContext>, formats: impl Into<GpuFormats>) -> Result<GpuBackend> {
+        let formats = formats.into();
+        let activations = match formats.floats {
             Format::F32 => DType::F32,
             Format::F16 => DType::F16,
             other => return Err(Error::Unsupported(format!("{other:?} on the GPU; it has f32 and f16"))),
         };
-        let capabilities =
-            Capabilities { name: context.name(), activations, matrices: format, tables: format, blocks: &[] };
+        let capabilities = Capabilities {
+            name: context.name(),
+            activations,
+            matrices: formats.floats,
+            tables: formats.floats,
+            blocks: &[],
+            q8_rows: if formats.q8_activations { Q8_ROWS } else { 0 },
+        };
         let shared = Shared { context, arena: Arena::default(), readback: Readback::default() };
         Ok(GpuBackend {
             shared: Arc::new(shared),
@@ -88,6 +115,7 @@ impl Backend for GpuBackend {
     }
 
     fn state(&self, spec: StateSpec) -> Result<State> {
+        check_state(&spec)?;
         GpuState::create(&self.shared.context, spec, self.states.clone())
     }
 

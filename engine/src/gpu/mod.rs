@@ -21,7 +21,7 @@ mod web_shim;
 mod weight;
 
 pub use adapter::{AdapterChoice, AdapterDescription, list_adapters};
-pub use backend::GpuBackend;
+pub use backend::{GpuBackend, GpuFormats};
 pub use context::{Features, GpuContext, GpuOptions, PipelineStore};
 pub use plan::GpuPlan;
 pub use profile::StepTime;

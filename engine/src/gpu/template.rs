@@ -9,6 +9,7 @@
 //! | `#define KEY value` | a further definition for the lines below; arithmetic as in COUNT is done |
 //! | `#macro name` … `#endmacro`, `#use name` | lines to be repeated |
 //! | `#buffer name f32\|f16\|$KEY [write]` | storage buffer of vec4 groups at the next binding; defines `load_name(i) -> vec4<f32>` and, with `write`, `store_name(i, v)`; `i` counts groups of four values |
+//! | `#buffer name q8 [write]` | storage buffer `array<u32>` of rows of 8-bit blocks, for `lib/q8.wgsl` to read and write |
 //! | `#raw name type [write]` | storage buffer of a WGSL type at the next binding |
 //! | `$KEY` | the definition's text |
 //! | `//! permute KEY a b c` | the words a definition may take (build time) |
@@ -236,10 +237,11 @@ fn declare(directive: &str, out: &mut Expanded) -> Result<(), String> {
         ("raw", ty) => String::from(ty),
         (_, "f32") => "array<vec4<f32>>".into(),
         (_, "f16") => "array<vec2<u32>>".into(),
+        (_, "q8") => "array<u32>".into(),
         _ => return Err(format!("unknown element type in #{directive}")),
     };
     wgsl.push_str(&format!("@group(0) @binding({binding}) var<storage, {mode}> {name}: {ty};\n"));
-    if words[0] == "buffer" {
+    if words[0] == "buffer" && element != "q8" {
         let load = match element {
             "f32" => format!("return {name}[i];"),
             _ => format!("let p = {name}[i]; return vec4(unpack2x16float(p.x), unpack2x16float(p.y));"),

@@ -6,6 +6,7 @@ use super::{Attention, Embed, NormKind, NormParams, Op, Rope};
 use crate::{
     Error, Result,
     program::{BufferId, BufferSpec, Role},
+    quant::q8,
     tensor::{DType, Weight},
 };
 
@@ -19,11 +20,13 @@ impl Op {
         match self {
             Op::Embed(o) => check.embed(o),
             Op::Norm(o) => {
-                check.norm_params(&o.params, check.float(o.x, "x")?.cols)?;
-                check.float_like(o.out, "out", o.x)
+                let (x, out) = (check.float(o.x, "x")?, check.float_or_q8(o.out, "out")?);
+                check.norm_params(&o.params, x.cols)?;
+                check.cols("out", out.cols, x.cols)?;
+                check.same_rows(x, out)
             }
             Op::Linear(o) => {
-                let (x, out) = (check.float(o.x, "x")?, check.float(o.out, "out")?);
+                let (x, out) = (check.factor(o.x, "x", &o.weight)?, check.float(o.out, "out")?);
                 check.weight(&o.weight, out.cols, x.cols)?;
                 check.vector(o.bias.as_ref(), out.cols)?;
                 check.same_rows(x, out)?;
@@ -33,7 +36,7 @@ impl Op {
                 check.distinct(o.x, o.out)
             }
             Op::GatedLinear(o) => {
-                let (x, out) = (check.float(o.x, "x")?, check.float(o.out, "out")?);
+                let (x, out) = (check.factor(o.x, "x", &o.weight)?, check.float_or_q8(o.out, "out")?);
                 check.weight(&o.weight, 2 * out.cols, x.cols)?;
                 check.vector(o.bias.as_ref(), 2 * out.cols)?;
                 check.same_rows(x, out)?;
@@ -48,7 +51,7 @@ impl Op {
                 check.distinct(o.x, o.out)
             }
             Op::Normalize(o) => {
-                let (x, out) = (check.float(o.x, "x")?, check.float(o.out, "out")?);
+                let (x, out) = (check.float_or_q8(o.x, "x")?, check.float_or_q8(o.out, "out")?);
                 if out.cols > x.cols {
                     return check.cols("out", out.cols, x.cols);
                 }
@@ -91,12 +94,43 @@ impl<'a> Check<'a> {
 
     pub(super) fn float(&self, id: BufferId, what: &str) -> Result<&'a BufferSpec> {
         let spec = self.spec(id, what)?;
-        if spec.dtype == DType::U32 {
+        if matches!(spec.dtype, DType::U32 | DType::Q8) {
             return Err(Error::Unsupported(format!("op {}: {what} must be f32 or f16", self.op)));
         }
         if !spec.cols.is_multiple_of(4) {
             let found = format!("{} columns", spec.cols);
             return Err(self.shape(what, "a multiple of 4 columns".into(), found));
+        }
+        Ok(spec)
+    }
+
+    /// A float buffer, or an internal one of 8-bit blocks.
+    pub(super) fn float_or_q8(&self, id: BufferId, what: &str) -> Result<&'a BufferSpec> {
+        let spec = self.spec(id, what)?;
+        if spec.dtype != DType::Q8 {
+            return self.float(id, what);
+        }
+        if spec.role != Role::Internal {
+            let why = format!("op {}: {what} is of 8-bit blocks, which live between two ops only", self.op);
+            return Err(Error::Unsupported(why));
+        }
+        if !spec.cols.is_multiple_of(q8::BLOCK) {
+            let expected = format!("a multiple of {} columns", q8::BLOCK);
+            return Err(self.shape(what, expected, format!("{} columns", spec.cols)));
+        }
+        Ok(spec)
+    }
+
+    /// What is multiplied by a weight: 8-bit blocks go with blocks.
+    pub(super) fn factor(&self, id: BufferId, what: &str, weight: &Weight) -> Result<&'a BufferSpec> {
+        let spec = self.float_or_q8(id, what)?;
+        if spec.dtype == DType::Q8 && !weight.format().is_block() {
+            return Err(Error::Unsupported(format!(
+                "op {}: {what} is of 8-bit blocks, but `{}` is {}: only block formats take them",
+                self.op,
+                weight.name(),
+                weight.format()
+            )));
         }
         Ok(spec)
     }

@@ -73,7 +73,7 @@ impl<'a> Check<'a> {
 
     pub(super) fn cached_attention(&self, o: &CachedAttention) -> Result<()> {
         self.heads(o.heads, o.kv_heads, o.head_dim)?;
-        let (q, out) = (self.float(o.q, "q")?, self.float(o.out, "out")?);
+        let (q, out) = (self.float(o.q, "q")?, self.float_or_q8(o.out, "out")?);
         if q.cols < o.heads * o.head_dim {
             return self.cols("q", q.cols, o.heads * o.head_dim);
         }
@@ -94,7 +94,7 @@ impl<'a> Check<'a> {
     }
 
     pub(super) fn short_conv(&self, o: &ShortConv) -> Result<()> {
-        let (bcx, out) = (self.float(o.bcx, "bcx")?, self.float(o.out, "out")?);
+        let (bcx, out) = (self.float(o.bcx, "bcx")?, self.float_or_q8(o.out, "out")?);
         self.cols("bcx", bcx.cols, 3 * out.cols)?;
         self.same_rows(bcx, out)?;
         self.same_rows(self.index(o.tokens, "tokens", 4)?, bcx)?;
@@ -138,7 +138,7 @@ impl<'a> Check<'a> {
     }
 
     pub(super) fn expert_gated_linear(&self, o: &ExpertGatedLinear) -> Result<()> {
-        let (x, out) = (self.float(o.x, "x")?, self.float(o.out, "out")?);
+        let (x, out) = (self.factor(o.x, "x", &o.weight)?, self.float_or_q8(o.out, "out")?);
         let routes = self.routes(o.routes, o.used)?;
         self.same_rows(x, routes)?;
         self.same_rows(x, out)?;
@@ -152,7 +152,7 @@ impl<'a> Check<'a> {
     }
 
     pub(super) fn expert_linear(&self, o: &ExpertLinear) -> Result<()> {
-        let (x, out) = (self.float(o.x, "x")?, self.float(o.out, "out")?);
+        let (x, out) = (self.factor(o.x, "x", &o.weight)?, self.float(o.out, "out")?);
         let routes = self.routes(o.routes, o.used)?;
         self.same_rows(x, routes)?;
         self.same_rows(x, out)?;

@@ -5,6 +5,7 @@
 
 mod blocks256;
 mod blocks32;
+pub mod q8;
 mod quantize;
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ pub use sample::pcg4d;
 
 use crate::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, StateReading, WeightSink, check_state_rows},
+    backend::{Backend, Capabilities, Plan, StateReading, WeightSink, check_state, check_state_rows},
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
@@ -51,8 +51,15 @@ impl Reference {
             matrices: weights,
             tables,
             blocks: &Format::BLOCKS,
+            q8_rows: 0,
         };
         Reference { capabilities, memory: Arc::default() }
+    }
+
+    /// The same with 8-bit inputs of linear ops with block weights, for up to `rows` rows.
+    pub fn with_q8(mut self, rows: usize) -> Self {
+        self.capabilities.q8_rows = rows;
+        self
     }
 }
 
@@ -79,6 +86,7 @@ impl Backend for Reference {
     }
 
     fn state(&self, spec: StateSpec) -> Result<State> {
+        check_state(&spec)?;
         Ok(ReferenceState::create(spec, self.memory.clone()))
     }
 

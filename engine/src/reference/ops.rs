@@ -7,6 +7,7 @@ use crate::{
     Error, Result,
     op::{Activation, Attention, Embed, GatedLinear, Linear, NormKind, NormParams, Op, Pool, PoolMode, Rope},
     program::{BufferId, Counts, Program},
+    quant::q8,
     tensor::{DType, Weight},
 };
 
@@ -71,7 +72,10 @@ pub fn run(
         Op::ExpertGatedLinear(o) => scope.expert_gated_linear(o),
         Op::ExpertLinear(o) => scope.expert_linear(o),
         Op::Sample(o) => scope.sample(o),
-    }
+    }?;
+    // Whole blocks are rounded at a time, so after the op.
+    op.operands().1.into_iter().for_each(|id| scope.round_q8(id));
+    Ok(())
 }
 
 /// The f32 values of a weight of this backend.
@@ -135,6 +139,13 @@ impl Scope<'_> {
 
     pub(super) fn store_row(&mut self, id: BufferId, row: usize, values: &[f32]) {
         values.iter().enumerate().for_each(|(col, v)| self.store(id, row, col, *v));
+    }
+
+    fn round_q8(&mut self, id: BufferId) {
+        let ((rows, cols), spec) = (self.shape(id), self.program.spec(id));
+        if spec.dtype == DType::Q8 {
+            self.floats[id.index()].chunks_mut(cols).take(rows).for_each(q8::round);
+        }
     }
 
     fn embed(&mut self, o: &Embed) -> Result<()> {

@@ -66,6 +66,8 @@ impl ReferenceState {
                 let halves = words.flat_map(|w| [w as u16, (w >> 16) as u16]);
                 floats.iter_mut().zip(halves).for_each(|(f, h)| *f = half::f16::from_bits(h).to_f32());
             }
+            // Never made.
+            DType::Q8 => {}
         }
     }
 
@@ -76,6 +78,7 @@ impl ReferenceState {
                 DType::U32 => integers[i],
                 DType::F32 => floats[i].to_bits(),
                 DType::F16 => half(floats[2 * i]) | half(floats[2 * i + 1]) << 16,
+                DType::Q8 => continue,
             };
             to.store(word, Ordering::Relaxed);
         }

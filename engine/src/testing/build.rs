@@ -9,6 +9,7 @@ use crate::{
     backend::{Backend, Capabilities},
     op::{Normalize, Op},
     program::{BufferId, BufferSpec, Count, Counts, Program, Recorder, Role},
+    quant::q8,
     tensor::{DType, Format, Weight, WeightSpec, WeightUse},
 };
 
@@ -127,9 +128,20 @@ impl<'a> Builder<'a> {
         Ok(out)
     }
 
-    /// [`Builder::given`] with values uniform in ±`spread`.
+    /// [`Builder::given`] with values uniform in ±`spread`. Those for 8-bit blocks lie so far from the middle between
+    /// two integers that every right rounding takes the same.
     pub fn uniform(&mut self, dtype: DType, count: Count, cols: usize, spread: f32) -> Result<BufferId> {
-        let values = self.random.values(self.sizes.real[count as usize] * cols, 0.0, spread);
+        let mut values = self.random.values(self.sizes.real[count as usize] * cols, 0.0, spread);
+        if dtype == DType::Q8 {
+            for block in values.chunks_mut(q8::BLOCK) {
+                // The last value decides the scale.
+                let scale = spread * (1.0 + self.random.unit() / 3.0) / 256.0;
+                for (i, v) in block.iter_mut().rev().enumerate() {
+                    let q = libm::rintf(*v / spread * 126.0);
+                    *v = scale * if i == 0 { 127.0 } else { q + self.random.unit() * 0.4 };
+                }
+            }
+        }
         self.given(dtype, count, cols, &values)
     }
 

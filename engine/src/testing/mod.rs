@@ -98,6 +98,7 @@ pub fn cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     rows::embed(plan, &mut all);
     rows::norm(plan, &mut all);
     rows::normalize(plan, &mut all);
+    rows::q8(plan, &mut all);
     rows::pool(plan, &mut all);
     rows::rope(plan, &mut all);
     linear::linear(plan, &mut all);
@@ -169,6 +170,12 @@ impl Suite<'_> {
         }
     }
 
+    /// The element types of what is multiplied by blocks.
+    fn factors(&self) -> Vec<DType> {
+        let q8 = self.capabilities.q8_rows > 0;
+        self.dtypes().iter().copied().chain(q8.then_some(DType::Q8)).collect()
+    }
+
     /// The preferred element type.
     fn preferred(&self) -> DType {
         self.capabilities.activations
@@ -197,5 +204,10 @@ pub fn tolerance(capabilities: &Capabilities, work: Work, x: DType, out: DType) 
         Work::Attention => 2e-5,
     };
     // Two roundings to f16 of nearly the same value may be one unit in the last place apart.
-    base + if out == DType::F16 { 1e-3 } else { 0.0 }
+    base + match out {
+        DType::F16 => 1e-3,
+        // Or one 8-bit integer.
+        DType::Q8 => 1.0 / 126.0,
+        DType::F32 | DType::U32 => 0.0,
+    }
 }

@@ -19,6 +19,15 @@ fn shapes(suite: &Suite) -> Vec<(usize, usize, usize)> {
     all
 }
 
+/// The same for buffers of 8-bit blocks.
+fn q8_shapes(suite: &Suite) -> Vec<(usize, usize, usize)> {
+    let mut all = vec![(1, 32, 0), (3, 96, 1), (2, 288, 7)];
+    if suite.full {
+        all.extend([(65, 64, 3), (2, 2048, 0)]);
+    }
+    all
+}
+
 /// Every pair of element types of two operands.
 fn pairs(suite: &Suite) -> Vec<(DType, DType)> {
     let types = suite.dtypes();
@@ -116,6 +125,16 @@ pub fn norm(suite: &Suite, all: &mut Vec<Case>) {
             }
         }
     }
+    if suite.factors().contains(&DType::Q8) {
+        for (rows, cols, spare) in q8_shapes(suite) {
+            for option in NormOption::ALL.into_iter().skip(1) {
+                let name = format!("norm {option:?} {rows}+{spare}x{cols} to 8-bit blocks");
+                let (x, out) = (suite.preferred(), DType::Q8);
+                let tolerance = suite.tolerance(Work::Rows, x, out);
+                case(name, Sizes::rows(rows, spare), tolerance, x, out, cols, option, Rows::Plain);
+            }
+        }
+    }
     for option in NormOption::ALL.into_iter().skip(1) {
         // A mean a hundred times the deviation: E[x²] − mean² would lose it all.
         let name = format!("norm {option:?} offset rows");
@@ -172,6 +191,30 @@ pub fn normalize(suite: &Suite, all: &mut Vec<Case>) {
                 }
             }
         }
+    }
+}
+
+/// Rows rounded to 8-bit blocks and back.
+pub fn q8(suite: &Suite, all: &mut Vec<Case>) {
+    if !suite.factors().contains(&DType::Q8) {
+        return;
+    }
+    for (rows, cols, spare) in q8_shapes(suite) {
+        let name = format!("8-bit blocks of {rows}+{spare}x{cols}");
+        let tolerance = suite.tolerance(Work::Copy, DType::F32, DType::F32);
+        all.push(Case::new(name, Sizes::rows(rows, spare), tolerance, move |b| {
+            let x = b.uniform(DType::Q8, Count::Tokens, cols, 1.0)?;
+            let kept = if cols > 32 { cols - 32 } else { cols };
+            let out = b.output(Count::Tokens, kept, None);
+            b.push(Op::Normalize(Normalize { x, unit: false, out }))
+        }));
+        let name = format!("normalize {rows}+{spare}x{cols} of 8-bit blocks");
+        let tolerance = suite.tolerance(Work::Rows, DType::F32, DType::F32);
+        all.push(Case::new(name, Sizes::rows(rows, spare), tolerance, move |b| {
+            let x = b.uniform(DType::Q8, Count::Tokens, cols, 1.0)?;
+            let out = b.output(Count::Tokens, cols, None);
+            b.push(Op::Normalize(Normalize { x, unit: true, out }))
+        }));
     }
 }
 

@@ -28,10 +28,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn reference_passes() {
-    for (activations, matrices) in
-        [(DType::F32, Format::F32), (DType::F16, Format::F16), (DType::F32, Format::Int8)]
+    for (activations, matrices, q8_rows) in
+        [(DType::F32, Format::F32, 0), (DType::F16, Format::F16, 8), (DType::F32, Format::Int8, 0)]
     {
-        let backend = Reference::with_formats(activations, matrices);
+        let backend = Reference::with_formats(activations, matrices).with_q8(q8_rows);
         let count = block_on(require_ops(&backend, Size::Small)).unwrap();
         assert_eq!(count, cases(backend.capabilities(), Size::Small).len() + 1);
     }
@@ -39,7 +39,7 @@ fn reference_passes() {
 
 #[test]
 fn names_are_unique() {
-    let backend = Reference::with_formats(DType::F16, Format::F16);
+    let backend = Reference::with_formats(DType::F16, Format::F16).with_q8(8);
     let mut names: Vec<String> =
         cases(backend.capabilities(), Size::Full).iter().map(|c| c.name().into()).collect();
     let count = names.len();

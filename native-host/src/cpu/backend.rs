@@ -79,6 +79,7 @@ impl CpuBackend {
             matrices: options.matrices,
             tables: options.tables,
             blocks: &[],
+            q8_rows: 0,
         };
         let arena = Arc::default();
         Ok(CpuBackend { capabilities, isa, parallel: options.parallel, arena, memory: Memory::default() })

@@ -125,10 +125,10 @@ pub struct Lowered {
 /// # Errors
 /// `Unsupported` for buffers that are not kept in f32 and for weights of another backend.
 pub fn lower(program: &Program, places: &[Place], isa: Isa) -> Result<Lowered> {
-    if let Some(spec) = program.buffers.iter().find(|b| b.dtype == DType::F16) {
+    if let Some(spec) = program.buffers.iter().find(|b| matches!(b.dtype, DType::F16 | DType::Q8)) {
         return Err(Error::Unsupported(format!(
-            "buffer `{}` is f16; the CPU backend computes in f32, so record with its capabilities' activations",
-            spec.name
+            "buffer `{}` is {:?}; the CPU backend computes in f32, so record with its capabilities' activations",
+            spec.name, spec.dtype
         )));
     }
     let mut lowering = Lowering { program, places, isa, lowered: Lowered::default() };

@@ -48,12 +48,12 @@ impl Problem {
     pub fn costs(&self, capabilities: &Capabilities, types: Types) -> Costs {
         let o = self.operands();
         let (rows, out_rows) = (o.rows[Count::Tokens as usize], o.rows[o.out.0 as usize]);
-        let out_bytes = (out_rows * o.out.1 * types.out.size()) as u64;
+        let out_bytes = (out_rows * types.out.row_bytes(o.out.1)) as u64;
         let mut bytes = match self {
             // Only the turned heads move, both ways.
-            Problem::Rope(a) => (2 * rows * a.heads * a.head_dim * types.x.size()) as u64,
-            Problem::Normalize(a) => (rows * a.kept() * types.x.size()) as u64 + out_bytes,
-            _ => (rows * o.x.unwrap_or(0) * types.x.size()) as u64 + out_bytes,
+            Problem::Rope(a) => (2 * rows * types.x.row_bytes(a.heads * a.head_dim)) as u64,
+            Problem::Normalize(a) => (rows * types.x.row_bytes(a.kept())) as u64 + out_bytes,
+            _ => (rows * types.x.row_bytes(o.x.unwrap_or(0))) as u64 + out_bytes,
         };
         if o.residual {
             bytes += out_bytes;

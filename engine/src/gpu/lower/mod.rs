@@ -93,6 +93,7 @@ impl Lowering<'_> {
         match self.program.spec(id).dtype {
             DType::F16 => "f16",
             DType::F32 | DType::U32 => "f32",
+            DType::Q8 => "q8",
         }
     }
 }
