@@ -7,7 +7,7 @@ use inferencelayer_engine::{
     backend::Backend,
     batch::EncBatch,
     checkpoint::{
-        Element, Folder, Loader, MemoryFile, MemoryFolder, Part, Safetensors, Shards, TensorSource,
+        Element, Folder, Gguf, Loader, MemoryFile, MemoryFolder, Part, Safetensors, Shards, TensorSource,
         open_weights, shard_names,
     },
     embed::{Embedder, Head, HeadStep},
@@ -42,6 +42,30 @@ pub fn shards(data: &[u8]) {
     let Ok(file) = open(file) else { return };
     if let Ok(source) = Shards::new("index", index, vec![file]) {
         check_source(&source, size);
+    }
+}
+
+/// A GGUF file as it is.
+pub fn gguf(data: &[u8]) {
+    let file = MemoryFile::new("fuzzed", data.to_vec());
+    let Ok(model) = block_on(Gguf::open(Box::new(file))) else { return };
+    check_source(&model, data.len() as u64);
+    let metadata = model.metadata();
+    for key in metadata.keys() {
+        let value = metadata.get(key).expect("a listed key");
+        let text = format!("{value}");
+        assert!(text.len() < 1000, "{key} is not shortened: {text}");
+        if let Ok(Some(count)) = metadata.opt_count(key, 100) {
+            assert!(
+                (1..=100).contains(&count) && metadata.opt_per_layer(key, 3, 100) == Ok(Some(vec![count; 3]))
+            );
+        }
+        if let Ok(Some(strings)) = metadata.opt_strings(key) {
+            assert!((0..=strings.len()).map(|i| strings.get(i)).eq(strings.iter().map(Some).chain([None])));
+        }
+        if let Ok(Some(values)) = metadata.opt_i32s(key) {
+            assert_eq!(metadata.opt_u32s(key).is_ok(), values.iter().all(|v| *v >= 0));
+        }
     }
 }
 

@@ -4,6 +4,16 @@
 #[path = "../fuzz/targets.rs"]
 mod targets;
 
+use inferencelayer_engine::{
+    checkpoint::{
+        Gguf, MemoryFile,
+        gguf::{Array, Strings},
+    },
+    format::Format,
+    task::block_on,
+    testing::GgufWriter,
+};
+
 /// A xorshift generator.
 struct Random(u64);
 
@@ -84,8 +94,28 @@ fn replace_number(data: &mut Vec<u8>, random: &mut Random) {
     data.splice(start..end, words[random.below(words.len())].bytes());
 }
 
-/// Mutates each seed `rounds` times, by a few steps: one alone leaves the rest whole and so gets furthest.
+/// [`mutate`] for files of binary numbers.
+fn mutate_binary(data: &mut Vec<u8>, random: &mut Random) {
+    if random.below(3) == 0 || data.len() < 8 {
+        return mutate(data, random);
+    }
+    let number = match random.below(4) {
+        0 => random.below(64) as u64,
+        1 => 1 << random.below(64),
+        2 => (1u64 << random.below(64)).wrapping_neg(),
+        _ => data.len() as u64 / 2,
+    };
+    let width = [1, 4, 8][random.below(3)];
+    let at = random.below(data.len() - width + 1);
+    data[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
+}
+
 fn feed(target: fn(&[u8]), seeds: &[Vec<u8>], rounds: usize) {
+    feed_by(mutate, target, seeds, rounds);
+}
+
+/// Mutates each seed `rounds` times, by a few steps: one alone leaves the rest whole and so gets furthest.
+fn feed_by(mutate: fn(&mut Vec<u8>, &mut Random), target: fn(&[u8]), seeds: &[Vec<u8>], rounds: usize) {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for seed in seeds {
         target(seed);
@@ -174,6 +204,41 @@ fn safetensors_files_as_they_are() {
 fn shard_indices() {
     let index = r#"{"metadata":{},"weight_map":{"a":"m-1.safetensors","b":"m-1.safetensors"}}"#;
     feed(targets::shards, &[joined(index, &small_file())], 20_000);
+}
+
+/// A value of every kind and a tensor of every format.
+fn gguf_file() -> Vec<u8> {
+    let nested = vec![Array::Strings(Strings::from_iter(["x"])), Array::Arrays(vec![Array::F64(vec![1.0])])];
+    let mut file = GgufWriter::new()
+        .aligned(32)
+        .key("name", "tiny")
+        .key("bool", true)
+        .key("u8", 3u8)
+        .key("i64", -1i64)
+        .key("f32", 1.5f32)
+        .key("f64", 1e9)
+        .key("split.count", 1u16)
+        .key("tokens", Strings::from_iter(["a", "", "\u{2581}b"]))
+        .key("types", vec![1, 2, 3])
+        .key("scores", vec![0.5f32, -1.0])
+        .key("bools", vec![true, false])
+        .key("nested", nested);
+    for format in Format::ALL.into_iter().filter(|f| *f != Format::Int8) {
+        let columns = 2 * format.block();
+        file = file.tensor(format.name(), &[2, columns], format, &vec![0x35; 2 * format.row_bytes(columns)]);
+    }
+    file.tensor("empty", &[0, 32], Format::Q4_0, &[]).finish()
+}
+
+#[test]
+fn gguf_files() {
+    let small = GgufWriter::new().key("k", 7u32).tensor("t", &[1, 32], Format::Q8_0, &[9; 34]);
+    let seeds = [gguf_file(), small.finish()];
+    for seed in &seeds {
+        let file = MemoryFile::new("seed", seed.clone());
+        block_on(Gguf::open(Box::new(file))).expect("mutations of what does not open show little");
+    }
+    feed_by(mutate_binary, targets::gguf, &seeds, 30_000);
 }
 
 #[test]

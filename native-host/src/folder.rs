@@ -9,7 +9,10 @@ use std::{
 
 use inferencelayer_engine::checkpoint::{Folder, read_text};
 #[cfg(not(target_arch = "wasm32"))]
-use inferencelayer_engine::checkpoint::{ReadAt, Reading};
+use inferencelayer_engine::{
+    checkpoint::{self, Gguf, ReadAt, Reading},
+    task::block_on,
+};
 use serde::de::DeserializeOwned;
 
 use crate::{Error, Result};
@@ -78,6 +81,24 @@ impl Folder for DiskFolder {
     fn open<'a>(&'a self, path: &'a str) -> Reading<'a, Option<Box<dyn ReadAt>>> {
         Box::pin(std::future::ready(DiskFile::open(&self.path.join(path))))
     }
+}
+
+/// Opens a GGUF model on disk by the path of its file, or of any of its files (`…-00001-of-00003.gguf`) if it has
+/// several. Only headers are read; the files stay open, and tensors are read from them in pieces.
+///
+/// # Errors
+/// `Input` for a path that names no file; the engine's errors, which name the file that is missing or what is wrong
+/// in it.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn open_gguf(path: impl AsRef<Path>) -> Result<Gguf> {
+    let path = path.as_ref();
+    let Some(name) = path.file_name().and_then(|n| n.to_str()) else {
+        return Err(Error::Input(format!("{} is no name of a GGUF file", path.display())));
+    };
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let shown = if parent.as_os_str().is_empty() { ".".into() } else { parent.display().to_string() };
+    let folder = DiskFolder { path: parent.to_owned(), name: shown };
+    Ok(block_on(checkpoint::open_gguf(&folder, name))?)
 }
 
 /// A file on disk that is read by ranges.
@@ -150,7 +171,11 @@ fn read_exact_at(file: &File, mut out: &mut [u8], mut offset: u64) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use inferencelayer_engine::{checkpoint::MemoryFolder, task::block_on};
+    use inferencelayer_engine::{
+        checkpoint::{MemoryFolder, TensorSource},
+        tensor::Format,
+        testing::GgufWriter,
+    };
     use serde_json::Value;
 
     use super::*;
@@ -190,5 +215,41 @@ mod tests {
     fn a_missing_folder_is_named() {
         let error = DiskFolder::open("/nonexistent/model").unwrap_err().to_string();
         assert!(error.starts_with("/nonexistent/model: "), "{error}");
+    }
+
+    #[test]
+    fn gguf_models() {
+        let root = tempfile::tempdir().unwrap();
+        let part = |number: u16| {
+            let writer = GgufWriter::new().key("split.no", number).key("split.count", 2u16);
+            writer.tensor(&format!("t{number}"), &[1], Format::F32, &[number as u8; 4]).finish()
+        };
+        let path = |name: &str| root.path().join(name);
+        let error = |name: &str| open_gguf(path(name)).unwrap_err().to_string();
+        fs::write(path("m-00001-of-00002.gguf"), part(0)).unwrap();
+        let text = error("m-00001-of-00002.gguf");
+        assert!(text.contains("m-00002-of-00002.gguf: is missing, though the model has 2 parts"), "{text}");
+        fs::write(path("m-00002-of-00002.gguf"), part(1)).unwrap();
+        for name in ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"] {
+            let model = open_gguf(path(name)).unwrap();
+            assert_eq!(model.names(), ["t0", "t1"]);
+            let mut bytes = [9; 4];
+            block_on(model.read(model.tensor("t1").unwrap(), 0, &mut bytes)).unwrap();
+            assert_eq!(bytes, [1; 4]);
+        }
+        // One part under a name of its own says that it is not all.
+        fs::write(path("alone.gguf"), part(0)).unwrap();
+        let text = error("alone.gguf");
+        assert!(text.contains("alone.gguf: is part 1 of 2"), "{text}");
+
+        fs::write(path("page.gguf"), "<!doctype html>").unwrap();
+        let text = error("page.gguf");
+        assert!(text.contains("page.gguf: is no GGUF file: it begins with <!do"), "{text}");
+        assert!(error("none.gguf").ends_with("none.gguf: is missing"));
+        fs::create_dir(path("folder.gguf")).unwrap();
+        assert!(error("folder.gguf").contains("folder.gguf: is not a file"));
+        assert!(open_gguf("..").unwrap_err().to_string().contains("is no name of a GGUF file"));
+        let text = open_gguf("none.gguf").unwrap_err().to_string();
+        assert_eq!(text, "./none.gguf: is missing");
     }
 }

@@ -19,7 +19,7 @@ use core::{future::Future, pin::Pin};
 pub use gguf::{Gguf, split_names};
 pub use load::{Loader, Part};
 pub use memory::{MemoryFile, MemoryFolder};
-pub use open::{open_module_weights, open_weights};
+pub use open::{open_gguf, open_module_weights, open_weights};
 pub use safetensors::Safetensors;
 pub use sharded::{Shards, shard_names};
 

@@ -1,8 +1,8 @@
-//! Finds a folder's weights.
+//! Finds a folder's weights, and the parts of a GGUF model.
 
-use alloc::{boxed::Box, format, vec::Vec};
+use alloc::{boxed::Box, format, vec, vec::Vec};
 
-use super::{Folder, Safetensors, Shards, TensorSource, read_text, shard_names};
+use super::{Folder, Gguf, Safetensors, Shards, TensorSource, read_text, shard_names, split_names};
 use crate::{Error, Result};
 
 /// Says how to convert what PyTorch saved of a whole model.
@@ -61,4 +61,24 @@ async fn open_or_advise(folder: &dyn Folder, path: &str, advice: &str) -> Result
     }
     let why = format!("is missing (nor is there {index}): is this a checkpoint folder?");
     Err(Error::Read { file: format!("{}/{path}{single}", folder.name()), why })
+}
+
+/// Opens a GGUF model in a folder by the name of its file, or of any of its files if it has several.
+///
+/// # Errors
+/// `Read` naming the file that is missing; those of [`Gguf::open_split`].
+pub async fn open_gguf(folder: &dyn Folder, name: &str) -> Result<Gguf> {
+    let names = split_names(name).unwrap_or_else(|| vec![name.into()]);
+    let mut files = Vec::new();
+    for part in &names {
+        let Some(file) = folder.open(part).await? else {
+            let why = match names.len() {
+                1 => "is missing".into(),
+                count => format!("is missing, though the model has {count} parts; download it"),
+            };
+            return Err(Error::Read { file: format!("{}/{part}", folder.name()), why });
+        };
+        files.push(file);
+    }
+    Gguf::open_split(files).await
 }

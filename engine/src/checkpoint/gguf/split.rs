@@ -17,6 +17,7 @@ pub fn split_names(name: &str) -> Option<Vec<String>> {
     Some((1..=count).map(|number| format!("{prefix}-{number:05}-of-{count:05}.gguf")).collect())
 }
 
+/// As they are written: five digits.
 fn number_of(digits: &str) -> Option<u32> {
     if digits.len() == 5 && digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
 }

@@ -116,8 +116,10 @@ async fn read_entry(reader: &mut Reader<'_>, place: Place<'_>, alignment: u64) -
         let why = format!("rows of {row} values cannot be blocks of {block}, as {name} has");
         return Err(reader.malformed(place, why));
     }
-    let values = sizes.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
-    let length = values.and_then(|n| (n / block).checked_mul(bytes));
+    // An empty dimension must not hide others that multiply beyond all bounds.
+    let most = sizes.iter().try_fold(1u64, |all, n| all.checked_mul((*n).max(1)));
+    let values = if sizes.contains(&0) { 0 } else { most.unwrap_or(0) };
+    let length = most.and_then(|_| (values / block).checked_mul(bytes));
     let shape: Option<Vec<usize>> = sizes.iter().rev().map(|n| usize::try_from(*n).ok()).collect();
     let (Some(length), Some(shape)) = (length, shape) else {
         return Err(reader.malformed(place, format!("the size of dimensions {sizes:?} overflows")));

@@ -165,7 +165,7 @@ fn shapes_of_tensors() {
     refused(one(&[16, 2], 2, 0), &["tensor `t`", "rows of 16", "Q4_0"]);
     refused(one(&[128], 16, 0), &["tensor `t`", "blocks of 256", "IQ2_XXS"]);
     refused(one(&[], 2, 0), &["tensor `t`", "rows of 1 "]);
-    for sizes in [&[1 << 32, 1 << 32][..], &[1 << 62], &[u64::MAX, 2], &[1 << 20, 1 << 20, 1 << 20, 1 << 20]]
+    for sizes in [&[1 << 32, 1 << 32][..], &[1 << 62], &[u64::MAX, 2], &[1 << 20; 4], &[0, 1 << 40, 1 << 40]]
     {
         refused(one(sizes, 0, 0), &["tensor `t`", "overflows"]);
     }
