@@ -3,7 +3,7 @@
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
-use super::random::Random;
+use super::{random::Random, states::Kept};
 use crate::{
     Result,
     backend::{Backend, Capabilities},
@@ -56,18 +56,20 @@ pub struct Graph {
     pub program: Program,
     pub inputs: Vec<Input>,
     pub reads: Vec<Read>,
+    pub states: Vec<Kept>,
     /// Magnitude below which the scale of a row's values never falls.
     pub floor: f32,
 }
 
 pub struct Builder<'a> {
-    backend: &'a dyn Backend,
+    pub(super) backend: &'a dyn Backend,
     formats: &'a Capabilities,
     sizes: Sizes,
     pub recorder: Recorder,
     pub random: Random,
     inputs: Vec<Input>,
     reads: Vec<Read>,
+    pub(super) states: Vec<Kept>,
     floor: f32,
 }
 
@@ -82,13 +84,14 @@ impl<'a> Builder<'a> {
             random: Random::named(name),
             inputs: Vec::new(),
             reads: Vec::new(),
+            states: Vec::new(),
             floor: 0.0,
         }
     }
 
     pub fn finish(self) -> Result<Graph> {
-        let Builder { recorder, inputs, reads, floor, .. } = self;
-        Ok(Graph { program: recorder.finish()?, inputs, reads, floor })
+        let Builder { recorder, inputs, reads, states, floor, .. } = self;
+        Ok(Graph { program: recorder.finish()?, inputs, reads, states, floor })
     }
 
     /// Sets the least scale that differences are relative to: the size of what was summed where results cancel.
@@ -117,6 +120,13 @@ impl<'a> Builder<'a> {
         let garbage = (0..spec.rows * cols)
             .map(|i| [f32::NAN, 1e30, f32::INFINITY, -3e4, 6e4][i % 5].to_bits())
             .collect();
+        self.input(spec, values.iter().map(|v| v.to_bits()).collect(), garbage)
+    }
+
+    /// The experts of rows and their weights: see [`Route::out`](crate::op::Route::out).
+    pub fn routes(&mut self, cols: usize, values: &[f32]) -> BufferId {
+        let spec = self.spec("routes", DType::F32, cols, Count::Tokens);
+        let garbage = vec![0; spec.rows * cols];
         self.input(spec, values.iter().map(|v| v.to_bits()).collect(), garbage)
     }
 
@@ -154,10 +164,22 @@ impl<'a> Builder<'a> {
 
     /// Query tiles of at most `tile` rows over sequences of these lengths.
     pub fn tiles(&mut self, lens: &[usize], tile: usize) -> BufferId {
+        self.tile_rows(&tiles(lens, tile), tile)
+    }
+
+    /// These query tiles, of at most `tile` rows each.
+    pub fn tile_rows(&mut self, rows: &[[u32; 4]], tile: usize) -> BufferId {
         let spec = self.spec("tiles", DType::U32, 4, Count::Tiles);
         let whole = self.sizes.bucket[0] as u32;
         let garbage = [0, whole.min(tile as u32), 0, whole].repeat(spec.rows);
-        self.input(spec, tiles(lens, tile).concat(), garbage)
+        self.input(spec, rows.concat(), garbage)
+    }
+
+    /// The input that says which sequence goes on where: see [`Sample::targets`](crate::op::Sample::targets).
+    pub fn targets(&mut self, rows: &[[u32; 4]]) -> BufferId {
+        let spec = self.spec("targets", DType::U32, 4, Count::Sequences);
+        let garbage = vec![0; spec.rows * 4];
+        self.input(spec, rows.concat(), garbage)
     }
 
     /// The `ranges` input.

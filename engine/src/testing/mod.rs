@@ -10,12 +10,17 @@
 
 mod attention;
 mod build;
+mod cached;
 mod chain;
+mod experts;
 mod gguf;
 mod linear;
 mod random;
 mod rows;
 mod run;
+mod sample;
+mod states;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +30,7 @@ use core::fmt::Write;
 use crate::{
     Error, Result,
     backend::{Backend, Capabilities},
+    quant::q8,
     tensor::{DType, Format},
 };
 pub use build::tiles;
@@ -109,13 +115,33 @@ pub fn cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     all
 }
 
-/// Runs every case, whether those before it passed or not.
-pub async fn check_ops(backend: &dyn Backend, size: Size) -> Vec<CaseReport> {
+/// The cases of the decoders' ops.
+pub fn decoder_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
+    let mut all = Vec::new();
+    let plan = &Suite { capabilities, full: size == Size::Full };
+    stored::store_kv(plan, &mut all);
+    stored::short_conv(plan, &mut all);
+    cached::cached_attention(plan, &mut all);
+    experts::route(plan, &mut all);
+    experts::expert_gated_linear(plan, &mut all);
+    experts::expert_linear(plan, &mut all);
+    sample::sample(plan, &mut all);
+    all
+}
+
+/// Runs these cases, whether those before passed or not.
+pub async fn check_cases(backend: &dyn Backend, cases: Vec<Case>) -> Vec<CaseReport> {
     let mut reports = Vec::new();
-    for case in cases(backend.capabilities(), size) {
+    for case in cases {
         let outcome = case.run(backend).await;
         reports.push(CaseReport { name: case.name, outcome });
     }
+    reports
+}
+
+/// Runs every case of [`cases`], and several runs in flight.
+pub async fn check_ops(backend: &dyn Backend, size: Size) -> Vec<CaseReport> {
+    let mut reports = check_cases(backend, cases(backend.capabilities(), size)).await;
     reports.push(CaseReport { name: "runs in flight".into(), outcome: chain::in_flight(backend).await });
     reports
 }
@@ -125,7 +151,18 @@ pub async fn check_ops(backend: &dyn Backend, size: Size) -> Vec<CaseReport> {
 /// # Errors
 /// `Unsupported`, naming the backend and each failed case with its worst value.
 pub async fn require_ops(backend: &dyn Backend, size: Size) -> Result<usize> {
-    let reports = check_ops(backend, size).await;
+    require(backend, &check_ops(backend, size).await)
+}
+
+/// The same for these cases alone.
+///
+/// # Errors
+/// As [`require_ops`].
+pub async fn require_cases(backend: &dyn Backend, cases: Vec<Case>) -> Result<usize> {
+    require(backend, &check_cases(backend, cases).await)
+}
+
+fn require(backend: &dyn Backend, reports: &[CaseReport]) -> Result<usize> {
     let mut text = String::new();
     for report in reports.iter().filter(|r| !r.passed()) {
         let _ = match &report.outcome {
@@ -174,6 +211,21 @@ impl Suite<'_> {
     fn factors(&self) -> Vec<DType> {
         let q8 = self.capabilities.q8_rows > 0;
         self.dtypes().iter().copied().chain(q8.then_some(DType::Q8)).collect()
+    }
+
+    /// Every pair of element types of two operands.
+    fn pairs(&self) -> Vec<(DType, DType)> {
+        let types = self.dtypes();
+        types.iter().flat_map(|x| types.iter().map(|out| (*x, *out))).collect()
+    }
+
+    /// The same where a result of so many columns may be multiplied by blocks.
+    fn pairs_to_factors(&self, cols: usize) -> Vec<(DType, DType)> {
+        let mut all = self.pairs();
+        if self.factors().contains(&DType::Q8) && cols.is_multiple_of(q8::BLOCK) {
+            all.push((self.preferred(), DType::Q8));
+        }
+        all
     }
 
     /// The preferred element type.

@@ -28,12 +28,6 @@ fn q8_shapes(suite: &Suite) -> Vec<(usize, usize, usize)> {
     all
 }
 
-/// Every pair of element types of two operands.
-fn pairs(suite: &Suite) -> Vec<(DType, DType)> {
-    let types = suite.dtypes();
-    types.iter().flat_map(|x| types.iter().map(|out| (*x, *out))).collect()
-}
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum NormOption {
     None,
@@ -118,7 +112,7 @@ pub fn norm(suite: &Suite, all: &mut Vec<Case>) {
         };
     for (rows, cols, spare) in shapes(suite) {
         for option in NormOption::ALL.into_iter().skip(1) {
-            for (x, out) in pairs(suite) {
+            for (x, out) in suite.pairs() {
                 let name = format!("norm {option:?} {rows}+{spare}x{cols} {x:?}->{out:?}");
                 let tolerance = suite.tolerance(Work::Rows, x, out);
                 case(name, Sizes::rows(rows, spare), tolerance, x, out, cols, option, Rows::Plain);
@@ -170,7 +164,7 @@ impl Rows {
 
 pub fn normalize(suite: &Suite, all: &mut Vec<Case>) {
     for (rows, cols, spare) in shapes(suite) {
-        for (x, out) in pairs(suite) {
+        for (x, out) in suite.pairs() {
             for unit in [true, false] {
                 for kept in [cols, (cols / 8) * 4].into_iter().filter(|k| *k > 0) {
                     let work = if unit { Work::Rows } else { Work::Copy };

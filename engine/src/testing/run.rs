@@ -6,6 +6,7 @@ use core::fmt;
 use super::{
     Case,
     build::{Builder, Graph, Read, Sizes},
+    states,
 };
 use crate::{
     Error, Result,
@@ -53,13 +54,21 @@ impl fmt::Display for Deviation {
 
 pub async fn run(case: &Case, backend: &dyn Backend) -> Result<Deviation> {
     let reference = Reference::new();
-    let expected = {
+    let (expected, kept) = {
         let graph = record(case, &reference, backend)?;
-        values(&graph, &reference, case.sizes, false).await?
+        let values = values(&graph, &reference, case.sizes, false).await?;
+        (values, states::read(&graph.states, &reference).await?)
     };
     let graph = record(case, backend, backend)?;
     let found = values(&graph, backend, case.sizes, case.sizes.has_spare_rows()).await?;
-    compare_reads(&graph, &expected, &found, case.tolerance)
+    let mut worst = compare_reads(&graph, &expected, &found, case.tolerance)?;
+    let found = states::read(&graph.states, backend).await?;
+    for here in states::compare(&graph.states, &kept, &found, case.tolerance)? {
+        if here.ratio() > worst.ratio() {
+            worst = here;
+        }
+    }
+    Ok(worst)
 }
 
 fn record(case: &Case, on: &dyn Backend, formats: &dyn Backend) -> Result<Graph> {
@@ -76,6 +85,7 @@ async fn values(graph: &Graph, backend: &dyn Backend, sizes: Sizes, garbage_firs
         if full && !garbage_first {
             continue;
         }
+        states::fill(&graph.states, backend)?;
         let inputs: Vec<(BufferId, &[u32])> = graph
             .inputs
             .iter()

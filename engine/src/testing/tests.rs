@@ -1,8 +1,10 @@
 //! The suite itself is tested: it passes on the reference and fails on backends that do one thing wrong.
 
+mod decoders;
+
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 
-use super::{Size, cases, check_ops, require_ops};
+use super::{Size, cases, check_cases, check_ops, decoder_cases, require_cases, require_ops};
 use crate::{
     Result,
     backend::{Backend, Capabilities, Plan, Ticket, WeightSink},
@@ -34,14 +36,17 @@ fn reference_passes() {
         let backend = Reference::with_formats(activations, matrices).with_q8(q8_rows);
         let count = block_on(require_ops(&backend, Size::Small)).unwrap();
         assert_eq!(count, cases(backend.capabilities(), Size::Small).len() + 1);
+        let decoders = decoder_cases(backend.capabilities(), Size::Small);
+        block_on(require_cases(&backend, decoders)).unwrap();
     }
 }
 
 #[test]
 fn names_are_unique() {
     let backend = Reference::with_formats(DType::F16, Format::F16).with_q8(8);
-    let mut names: Vec<String> =
-        cases(backend.capabilities(), Size::Full).iter().map(|c| c.name().into()).collect();
+    let mut all = cases(backend.capabilities(), Size::Full);
+    all.extend(decoder_cases(backend.capabilities(), Size::Full));
+    let mut names: Vec<String> = all.iter().map(|c| c.name().into()).collect();
     let count = names.len();
     names.sort();
     names.dedup();
@@ -164,16 +169,22 @@ impl Plan for FaultyPlan {
     }
 }
 
-/// The names of failed cases, by their first word.
+/// The names of failed cases of encoders' and decoders' ops.
 fn failures(backend: &Faulty) -> Vec<String> {
-    let reports = block_on(check_ops(backend, Size::Small));
+    let mut reports = block_on(check_ops(backend, Size::Small));
+    reports.extend(block_on(check_cases(backend, decoder_cases(backend.capabilities(), Size::Small))));
     reports.into_iter().filter(|r| !r.passed()).map(|r| r.name).collect()
 }
 
+/// A case of this op fails.
 #[track_caller]
 fn caught(backend: &Faulty, op: &str) {
-    let failed = failures(backend);
-    assert!(failed.iter().any(|name| name.starts_with(op)), "no case of {op} failed, only {failed:?}");
+    let mut all = cases(backend.capabilities(), Size::Small);
+    all.extend(decoder_cases(backend.capabilities(), Size::Small));
+    all.retain(|case| case.name().starts_with(&format!("{op} ")));
+    assert!(!all.is_empty(), "no case of {op}");
+    let passed = block_on(check_cases(backend, all)).iter().all(super::CaseReport::passed);
+    assert!(!passed, "no case of {op} failed");
 }
 
 #[test]
@@ -303,7 +314,11 @@ fn small_errors_and_leaks_are_caught() {
     let mut backend = Faulty::new(|_| {});
     backend.offset = 1e-3;
     let all = cases(backend.capabilities(), Size::Small).len();
-    assert!(failures(&backend).len() > all * 9 / 10, "an offset of 1e-3 passes too often");
+    let failed = check_ops(&backend, Size::Small);
+    assert!(
+        block_on(failed).iter().filter(|r| !r.passed()).count() > all * 9 / 10,
+        "an offset of 1e-3 passes too often"
+    );
 
     // The row beyond the last one holds garbage of an earlier run.
     for (input, op) in [("tiles", "attention"), ("ranges", "pool")] {
@@ -314,8 +329,10 @@ fn small_errors_and_leaks_are_caught() {
 
     let mut backend = Faulty::new(|_| {});
     backend.drop_rows = true;
-    caught(&backend, "norm");
-    caught(&backend, "runs in flight");
+    let failed = failures(&backend);
+    for name in ["norm", "runs in flight"] {
+        assert!(failed.iter().any(|f| f.starts_with(name)), "no case of {name} failed, only {failed:?}");
+    }
 }
 
 #[test]
@@ -332,4 +349,5 @@ fn a_failure_names_case_and_value() {
 fn reference_passes_in_full() {
     let backend = Reference::with_formats(DType::F16, Format::F16);
     block_on(require_ops(&backend, Size::Full)).unwrap();
+    block_on(require_cases(&backend, decoder_cases(backend.capabilities(), Size::Full))).unwrap();
 }
