@@ -14,6 +14,7 @@ pub mod checkpoint;
 pub mod embed;
 pub mod error;
 pub mod format;
+pub mod generate;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod model;

@@ -8,8 +8,15 @@ use std::{
 use inferencelayer_engine::{
     Error,
     backend::Backend,
-    checkpoint::{Folder, MemoryFolder, ReadAt, Reading, open_weights, read_text},
-    model::{Encoder, EncoderConfig, arch::read_encoder, config::Config},
+    checkpoint::{
+        Folder, Gguf, Loader, MemoryFolder, ReadAt, Reading, TensorSource, open_weights, read_text,
+    },
+    model::{
+        Encoder, EncoderConfig,
+        arch::{read_decoder, read_encoder, read_gguf},
+        config::Config,
+        decoder::{Decoder, DecoderConfig},
+    },
     op::PoolMode,
     task::block_on,
 };
@@ -211,4 +218,41 @@ pub fn load_encoder(folder: &dyn Folder, backend: &dyn Backend) -> inferencelaye
     let config = read_config(folder)?;
     let source = block_on(open_weights(folder, ""))?;
     block_on(Encoder::load(config, &*source, backend))
+}
+
+/// The decoder fixtures in safetensors.
+pub const DECODERS: [&str; 8] = [
+    "lfm2",
+    "lfm2_bf16_ffadjust",
+    "lfm2_moe",
+    "qwen3_tied",
+    "qwen3_untied_sharded",
+    "qwen3_moe",
+    "llama",
+    "qwen2",
+];
+
+/// The decoder fixtures in GGUF.
+pub const GGUF_DECODERS: [&str; 3] = ["gguf_lfm2", "gguf_llama", "gguf_qwen3"];
+
+/// Loads layers of a folder's decoder, or of its `model.gguf`.
+///
+/// # Errors
+/// The engine's.
+pub fn load_decoder(
+    folder: &dyn Folder,
+    backend: &dyn Backend,
+    layers: Option<std::ops::Range<usize>>,
+) -> inferencelayer_engine::Result<Decoder> {
+    let load = |config: DecoderConfig, source: &dyn TensorSource| {
+        let (layers, context) = (layers.unwrap_or(0..config.layers.len()), config.max_positions.min(256));
+        block_on(Decoder::load_layers(config, layers, context, &mut Loader::new(source, backend)))
+    };
+    if let Some(file) = block_on(folder.open("model.gguf"))? {
+        let file = block_on(Gguf::open(file))?;
+        return load(read_gguf(&file)?, &file);
+    }
+    let text = block_on(read_text(folder, "config.json"))?.expect("config.json");
+    let config = read_decoder(&Config::parse("config.json", &text)?)?;
+    load(config, &*block_on(open_weights(folder, ""))?)
 }

@@ -162,10 +162,17 @@ pub enum Setting {
     /// 0: off.
     Frequency = 9,
     Presence = 10,
+    /// u32: how many of the words from [`Setting::Stops`] on are tokens that end the sequence.
+    StopCount = 12,
+    /// u32 each, [`MOST_STOPS`] at most.
+    Stops = 13,
 }
 
+/// Tokens that can end a sequence on the device.
+pub const MOST_STOPS: usize = 8;
+
 /// Words of one slot's settings.
-pub const SETTING_WORDS: usize = 12;
+pub const SETTING_WORDS: usize = 24;
 
 /// Chooses each sequence's next token and makes it the row of `tokens` that the next run starts from.
 ///
@@ -174,6 +181,9 @@ pub const SETTING_WORDS: usize = 12;
 /// together. The uniform number is a hash of (seed, choice, position): pcg4d of Jarzynski and Olano, "Hash Functions
 /// for GPU Rendering", JCGT 2020, its first word's upper 24 bits; the token is found by the inverse of the cumulative
 /// distribution in order of ids.
+///
+/// A token that ends the sequence sends the row to the last slot, position 0, which is nobody's: what was submitted
+/// ahead then changes nothing that is kept.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// f32 `[S, ≥ vocab]`

@@ -10,8 +10,8 @@ mod decoder;
 use alloc::vec::Vec;
 
 pub use decoder::{
-    CachedAttention, ExpertGatedLinear, ExpertLinear, PAGE, Route, SETTING_WORDS, Sample, Scoring, Setting,
-    ShortConv, StoreKv,
+    CachedAttention, ExpertGatedLinear, ExpertLinear, MOST_STOPS, PAGE, Route, SETTING_WORDS, Sample,
+    Scoring, Setting, ShortConv, StoreKv,
 };
 
 use crate::{program::BufferId, tensor::Weight};

@@ -5,7 +5,7 @@ use alloc::{format, vec::Vec};
 use super::ops::Scope;
 use crate::{
     Error, Result,
-    op::{SETTING_WORDS, Sample, Setting},
+    op::{MOST_STOPS, SETTING_WORDS, Sample, Setting},
 };
 
 /// One slot's settings.
@@ -62,7 +62,12 @@ impl Scope<'_> {
             let counted = slot * self.program.spec(o.counts).cols + chosen;
             let counts = &mut self.integers[o.counts.index()];
             counts[counted] = counts[counted].saturating_add(2);
-            let next = [chosen as u32, position + 1, 0, slot as u32];
+            let stops = &words[Setting::Stops as usize..];
+            let count = (settings.word(Setting::StopCount) as usize).min(MOST_STOPS);
+            let next = match stops[..count].contains(&(chosen as u32)) {
+                true => [chosen as u32, 0, 0, slots as u32 - 1],
+                false => [chosen as u32, position + 1, 0, slot as u32],
+            };
             self.integers[o.tokens.index()][row * 4..][..4].copy_from_slice(&next);
         }
         Ok(())

@@ -241,7 +241,8 @@ impl Scribe<'_> {
         };
         let hidden = self.decoder.config.hidden;
         let normed = self.norm(x, &layer.mixer_norm, &input.0)?;
-        let bcx = self.buffer("bcx", self.decoder.capabilities.activations, 3 * hidden);
+        // f32: the products of its thirds would multiply the errors of rounding.
+        let bcx = self.buffer("bcx", DType::F32, 3 * hidden);
         self.linear(normed, input, None, bcx)?;
         let dtype = self.decoder.linear_input(self.stage.rows, &out.0);
         let convolved = self.buffer("convolved", dtype, hidden);
