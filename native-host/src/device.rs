@@ -5,7 +5,7 @@ use std::sync::Arc;
 use inferencelayer_engine::{
     Error as EngineError,
     backend::Backend,
-    gpu::{AdapterChoice, GpuBackend, GpuContext, GpuOptions},
+    gpu::{AdapterChoice, GpuBackend, GpuContext, GpuFormats, GpuOptions},
     reference::Reference,
     task::block_on,
     tensor::{DType, Format},
@@ -38,6 +38,8 @@ pub enum Dtype {
     F16,
     /// Matrices as 8-bit integers, on the CPU only.
     Int8,
+    /// As the weights come; activations in 8-bit blocks where that is faster.
+    AsIs,
 }
 
 /// What to run on.
@@ -100,6 +102,52 @@ pub(crate) fn open(options: &DeviceOptions) -> Result<Opened> {
     }
 }
 
+/// Opens what a generating model is to run on. Without a dtype, weights are computed as they come: those in blocks
+/// with activations rounded to 8 bits where that is faster.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_decoder(options: &DeviceOptions) -> Result<Opened> {
+    let as_is = options.dtype.is_none() || options.dtype == Some(Dtype::AsIs);
+    let floats = if as_is { None } else { options.dtype };
+    let gpu = |context: Arc<GpuContext>| {
+        let floats = match floats {
+            Some(Dtype::F32) => Format::F32,
+            Some(Dtype::F16) => Format::F16,
+            Some(Dtype::Int8 | Dtype::AsIs) => return Err(no_int8()),
+            None if context.features().f16 => Format::F16,
+            None => Format::F32,
+        };
+        let formats = GpuFormats { floats, q8_activations: as_is };
+        let backend = Arc::new(GpuBackend::new(context.clone(), formats)?);
+        Ok(Opened { backend, gpu: Some(GpuHandle(context)) })
+    };
+    let plain = DeviceOptions { dtype: floats, ..options.clone() };
+    match options.device {
+        _ if floats == Some(Dtype::Int8) => Err(no_int8()),
+        Device::Gpu => gpu(open_context(options)?),
+        Device::Cpu => open_cpu(&plain),
+        Device::Reference => Ok(open_reference(floats)),
+        Device::Auto => match open_context(options) {
+            Ok(context) if context.adapter().kind == "Cpu" && options.adapter == AdapterChoice::Best => {
+                log::info!("{} is no GPU: using the CPU directly", context.name());
+                open_cpu(&plain)
+            }
+            Ok(context) => gpu(context),
+            Err(Error::Engine(EngineError::NoAdapter(why))) if options.adapter == AdapterChoice::Best => {
+                log::info!("no GPU ({why}): using the CPU");
+                open_cpu(&plain)
+            }
+            Err(error) => Err(error),
+        },
+    }
+}
+
+fn no_int8() -> Error {
+    let why = "int8 is for encoders on the CPU: text is generated in f32, f16 or as-is";
+    EngineError::Unsupported(why.into()).into()
+}
+
 fn open_context(options: &DeviceOptions) -> Result<Arc<GpuContext>> {
     let pipeline_store = DiskPipelines::from_env().map(|store| Arc::new(store) as _);
     let gpu = GpuOptions { adapter: options.adapter.clone(), pipeline_store, ..GpuOptions::default() };
@@ -114,8 +162,8 @@ fn open_gpu(context: Arc<GpuContext>, dtype: Option<Dtype>) -> Result<Opened> {
             let why = "int8 runs on the CPU only: use --device cpu, or f16 on the GPU";
             return Err(EngineError::Unsupported(why.into()).into());
         }
-        None if context.features().f16 => Format::F16,
-        None => Format::F32,
+        None | Some(Dtype::AsIs) if context.features().f16 => Format::F16,
+        None | Some(Dtype::AsIs) => Format::F32,
     };
     let backend = Arc::new(GpuBackend::new(context.clone(), format)?);
     Ok(Opened { backend, gpu: Some(GpuHandle(context)) })
@@ -126,7 +174,7 @@ fn open_cpu(options: &DeviceOptions) -> Result<Opened> {
     use crate::cpu::{CpuBackend, CpuOptions, Threads};
 
     let matrices = match options.dtype {
-        None | Some(Dtype::F32) => Format::F32,
+        None | Some(Dtype::F32 | Dtype::AsIs) => Format::F32,
         Some(Dtype::Int8) => Format::Int8,
         Some(Dtype::F16) => {
             let why = "f16 runs on GPUs: use --dtype f32 or int8 on the CPU";
@@ -153,7 +201,7 @@ fn open_cpu(_: &DeviceOptions) -> Result<Opened> {
 
 fn open_reference(dtype: Option<Dtype>) -> Opened {
     let (activations, weights) = match dtype {
-        None | Some(Dtype::F32) => (DType::F32, Format::F32),
+        None | Some(Dtype::F32 | Dtype::AsIs) => (DType::F32, Format::F32),
         Some(Dtype::F16) => (DType::F16, Format::F16),
         Some(Dtype::Int8) => (DType::F32, Format::Int8),
     };

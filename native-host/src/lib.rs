@@ -12,6 +12,7 @@ pub mod device;
 mod embed_engine;
 pub mod error;
 pub mod folder;
+pub mod generate;
 #[cfg(all(feature = "net", not(target_arch = "wasm32")))]
 pub mod hub;
 #[cfg(all(feature = "cli", not(target_arch = "wasm32")))]
@@ -26,6 +27,7 @@ pub mod tokenizer;
 
 pub use embed_engine::{EmbedEngine, EmbedOptions, pooled};
 pub use error::{Error, Result};
+pub use generate::{GenerateEngine, GenerateOptions};
 /// The compute core.
 pub use inferencelayer_engine as engine;
 /// What encoding gives.

@@ -68,6 +68,8 @@ pub(super) struct Sequence {
     pub pending: Option<u32>,
     /// A token that follows is on the device.
     pub live: bool,
+    /// No token stands at this position or after it.
+    limit: usize,
     /// Runs of the slot's former sequences are told apart by this.
     serial: u64,
     stop: Vec<u32>,
@@ -239,15 +241,23 @@ impl Generator {
     }
 
     /// Appends `ids` to a sequence and chooses the token after them; [`Generator::next`] reports it, and decoding
-    /// steps go on from there. A token that was chosen before and is not in the caches comes first.
+    /// steps go on from there until `tokens` have been chosen. A token that was chosen before and is not in the
+    /// caches comes first.
     ///
     /// # Errors
     /// `Input` for no tokens, ids outside the vocabulary, more tokens than the context or the caches hold, or
     /// impossible settings; those of the backend.
-    pub fn prompt(&mut self, slot: Slot, ids: &[u32], sampling: &Sampling) -> Result<()> {
+    pub fn prompt(&mut self, slot: Slot, ids: &[u32], tokens: usize, sampling: &Sampling) -> Result<()> {
         sampling.check(self.decoder.config().vocab)?;
+        if tokens == 0 {
+            return Err(Error::Input("no tokens to choose; `logits` takes a prompt without choosing".into()));
+        }
         let ids = self.feed(slot, ids)?;
         self.write_sampling(slot, sampling)?;
+        // Runs of an earlier answer that are still unread are nobody's.
+        self.serial += 1;
+        let serial = self.serial;
+        self.sequence(slot)?.serial = serial;
         let row = match self.rows.iter().position(|s| *s == slot.0) {
             Some(row) => row,
             None => {
@@ -263,8 +273,10 @@ impl Generator {
         }
         self.submit_chunk(slot, rest, Kind::Choose, row)?;
         let stop = sampling.stop.clone();
+        let context = self.options.context;
         let sequence = self.sequence(slot)?;
         (sequence.live, sequence.stop) = (true, stop);
+        sequence.limit = sequence.ids.len().saturating_add(tokens).min(context);
         Ok(())
     }
 
@@ -353,7 +365,6 @@ impl Generator {
         };
         let Some(run) = self.unread.pop_front() else { return Ok(None) };
         done?;
-        let context = self.options.context;
         let mut choices = Vec::with_capacity(count);
         for ((slot, serial), row) in run.rows.into_iter().zip(values.as_chunks::<4>().0) {
             let Some(sequence) = self.sequences[slot].as_mut().filter(|s| s.serial == serial) else {
@@ -368,7 +379,7 @@ impl Generator {
                 sequence.ids.push(pending);
                 sequence.prompted.push(false);
             }
-            let last = sequence.stop.contains(&token) || position + 1 >= context;
+            let last = sequence.stop.contains(&token) || position + 1 >= sequence.limit;
             if last {
                 sequence.live = false;
                 // Steps ahead went elsewhere, or were not submitted.
@@ -515,8 +526,7 @@ impl Generator {
 
     /// Leaves the rows of live sequences with room, without gaps.
     fn compact(&mut self) -> Result<()> {
-        let context = self.options.context;
-        let goes_on = |s: &Option<Sequence>| s.as_ref().is_some_and(|s| s.live && s.submitted + 1 < context);
+        let goes_on = |s: &Option<Sequence>| s.as_ref().is_some_and(|s| s.live && s.submitted + 1 < s.limit);
         let mut at = 0;
         while at < self.rows.len() {
             if goes_on(&self.sequences[self.rows[at]]) {

@@ -1,0 +1,226 @@
+//! The engine users hold.
+
+#[cfg(not(target_arch = "wasm32"))]
+use std::path::Path;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use inferencelayer_engine::{
+    backend::Backend,
+    checkpoint::{Folder, Gguf, Loader, TensorSource, open_weights, read_text},
+    generate::{Choice, Generator, GeneratorOptions},
+    model::{
+        arch::{read_decoder, read_gguf},
+        config::Config,
+        decoder::{Decoder, DecoderConfig},
+    },
+};
+
+use super::{GenerateOptions, Session};
+use crate::{Error, Result, folder::describe};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::{
+    device::{self, DeviceOptions},
+    folder::{DiskFolder, open_gguf},
+};
+
+/// Context that is taken where nothing is said, for models that are made for more.
+const USUAL_CONTEXT: usize = 4096;
+/// Tokens of a prompt that are processed at once.
+const USUAL_CHUNK: usize = 512;
+
+/// A generator, and the tokens of each session that were read on behalf of another.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub generator: Generator,
+    /// By slot.
+    pub inbox: Vec<VecDeque<Choice>>,
+}
+
+/// A loaded generating model.
+///
+/// Sessions of one engine share its weights, and their steps run as one batch. Several engines share a device.
+#[derive(Debug)]
+pub struct GenerateEngine {
+    pub(super) shared: Arc<Mutex<Shared>>,
+    config: DecoderConfig,
+    context: usize,
+    device: String,
+    #[cfg(not(target_arch = "wasm32"))]
+    gpu: Option<device::GpuHandle>,
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+impl GenerateEngine {
+    /// Loads a folder or a GGUF file on the GPU if there is one, else on the CPU.
+    ///
+    /// # Errors
+    /// Names the file, tensor or option at fault.
+    pub fn auto(checkpoint: impl AsRef<Path>, options: GenerateOptions) -> Result<Self> {
+        Self::open(checkpoint, &options)
+    }
+
+    /// [`GenerateEngine::auto`] on the CPU.
+    ///
+    /// # Errors
+    /// As [`GenerateEngine::auto`].
+    pub fn cpu(checkpoint: impl AsRef<Path>, options: GenerateOptions) -> Result<Self> {
+        let device = DeviceOptions { device: device::Device::Cpu, ..options.device };
+        Self::open(checkpoint, &GenerateOptions { device, ..options })
+    }
+
+    /// [`GenerateEngine::auto`] on the GPU.
+    ///
+    /// # Errors
+    /// As [`GenerateEngine::auto`]; `NoAdapter` if there is no GPU.
+    pub fn gpu(checkpoint: impl AsRef<Path>, options: GenerateOptions) -> Result<Self> {
+        let device = DeviceOptions { device: device::Device::Gpu, ..options.device };
+        Self::open(checkpoint, &GenerateOptions { device, ..options })
+    }
+
+    fn open(checkpoint: impl AsRef<Path>, options: &GenerateOptions) -> Result<Self> {
+        Self::open_with_progress(checkpoint, options, None)
+    }
+
+    /// [`GenerateEngine::auto`], calling `progress` with the bytes of weights read so far and all of them.
+    ///
+    /// # Errors
+    /// As [`GenerateEngine::auto`].
+    pub fn open_with_progress(
+        checkpoint: impl AsRef<Path>,
+        options: &GenerateOptions,
+        progress: Option<&dyn Fn(u64, u64)>,
+    ) -> Result<Self> {
+        let path = checkpoint.as_ref();
+        let opened = device::open_decoder(&options.device)?;
+        let block =
+            inferencelayer_engine::task::block_on::<std::pin::Pin<Box<dyn Future<Output = Result<Self>>>>>;
+        let mut engine = if path.is_dir() {
+            let folder = DiskFolder::open(path)?;
+            block(Box::pin(Self::load_folder(&folder, opened.backend, options, true, progress)))?
+        } else {
+            let file = open_gguf(path)?;
+            block(Box::pin(Self::load_gguf(&file, opened.backend, options, true, progress)))?
+        };
+        engine.gpu = opened.gpu;
+        engine.save_pipelines();
+        Ok(engine)
+    }
+
+    /// Keeps what the GPU's driver compiled so far for the next start.
+    pub fn save_pipelines(&self) {
+        if let Some(context) = &self.gpu {
+            context.save_pipelines();
+        }
+    }
+}
+
+impl GenerateEngine {
+    /// Loads a Hugging Face folder, wherever its files are, on a backend. `blocking` is for where waiting may block:
+    /// not in a browser.
+    ///
+    /// # Errors
+    /// Names the file, tensor or option at fault.
+    pub async fn load_folder(
+        folder: &dyn Folder,
+        backend: Arc<dyn Backend>,
+        options: &GenerateOptions,
+        blocking: bool,
+        progress: Option<&dyn Fn(u64, u64)>,
+    ) -> Result<Self> {
+        let name = describe(folder, "config.json");
+        let Some(text) = read_text(folder, "config.json").await? else {
+            let why = "the file is missing: is this the folder of a Hugging Face model? (a GGUF model is named by its \
+                       file)";
+            return Err(Error::malformed(name, why));
+        };
+        let config = read_decoder(&Config::parse(&name, &text)?)?;
+        let source = open_weights(folder, "").await?;
+        Self::load(config, &*source, backend, options, blocking, progress).await
+    }
+
+    /// Loads a GGUF file on a backend.
+    ///
+    /// # Errors
+    /// As [`GenerateEngine::load_folder`].
+    pub async fn load_gguf(
+        file: &Gguf,
+        backend: Arc<dyn Backend>,
+        options: &GenerateOptions,
+        blocking: bool,
+        progress: Option<&dyn Fn(u64, u64)>,
+    ) -> Result<Self> {
+        Self::load(read_gguf(file)?, file, backend, options, blocking, progress).await
+    }
+
+    async fn load(
+        config: DecoderConfig,
+        source: &dyn TensorSource,
+        backend: Arc<dyn Backend>,
+        options: &GenerateOptions,
+        blocking: bool,
+        progress: Option<&dyn Fn(u64, u64)>,
+    ) -> Result<Self> {
+        let context = options.context.unwrap_or_else(|| config.max_positions.min(USUAL_CONTEXT));
+        let slots = options.sessions.max(1);
+        let chunk = if options.chunk == 0 { USUAL_CHUNK } else { options.chunk }.min(context.max(1));
+        let total: u64 = source.names().iter().filter_map(|n| source.tensor(n)).map(|t| t.bytes).sum();
+        let tell = |done: u64| {
+            if let Some(progress) = progress {
+                progress(done.min(total), total);
+            }
+        };
+        let layers = 0..config.layers.len();
+        let mut loader = Loader::new(source, &*backend).with_progress(Some(&tell));
+        let decoder = Decoder::load_layers(config.clone(), layers, context, &mut loader).await?;
+        let cache = backend.capabilities().activations;
+        let device = backend.capabilities().name.clone();
+        let sizes =
+            GeneratorOptions { slots, context, cached_tokens: slots.saturating_mul(context), chunk, cache };
+        let mut generator = Generator::new(backend, decoder, sizes, blocking)?;
+        generator.prepare(1, context)?;
+        let inbox = (0..slots).map(|_| VecDeque::new()).collect();
+        Ok(GenerateEngine {
+            shared: Arc::new(Mutex::new(Shared { generator, inbox })),
+            config,
+            context,
+            device,
+            #[cfg(not(target_arch = "wasm32"))]
+            gpu: None,
+        })
+    }
+
+    /// Begins an empty session.
+    ///
+    /// # Errors
+    /// `Input` if as many sessions are open as the engine was made for.
+    pub fn session(&self) -> Result<Session> {
+        Session::start(&self.shared)
+    }
+
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// Most tokens of one session.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// For people: what the model runs on.
+    pub fn device_name(&self) -> &str {
+        &self.device
+    }
+
+    /// Bytes that the backend holds: weights, caches, activations.
+    pub fn memory(&self) -> u64 {
+        lock(&self.shared).generator.backend().memory()
+    }
+}
+
+/// The generator, for one user at a time. A user that panicked leaves it as it is after a failed call.
+pub(super) fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
