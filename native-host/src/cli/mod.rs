@@ -6,3 +6,17 @@ pub mod logging;
 pub mod output;
 pub mod progress;
 pub mod stream;
+
+use inferencelayer_engine::gpu::AdapterChoice;
+
+/// Parses `--adapter`: a number, or a part of a name.
+///
+/// # Errors
+/// For an empty word.
+pub fn adapter(choice: &str) -> Result<AdapterChoice, String> {
+    match choice.parse() {
+        _ if choice.is_empty() => Err("it must not be empty".into()),
+        Ok(index) => Ok(AdapterChoice::Index(index)),
+        Err(_) => Ok(AdapterChoice::Name(choice.to_owned())),
+    }
+}
