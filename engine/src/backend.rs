@@ -144,6 +144,26 @@ pub trait Plan: MaybeSendSync {
 
     /// How many runs may be submitted before the first is read.
     fn depth(&self) -> usize;
+
+    /// Runs once and measures every step by itself; their sum is somewhat more than an undisturbed run takes.
+    /// Blocks, and so is not for browsers.
+    ///
+    /// # Errors
+    /// `Unsupported` where steps cannot be measured; those of [`Plan::submit`].
+    fn profile(&mut self, _counts: Counts, _inputs: &[(BufferId, &[u32])]) -> Result<Vec<StepTime>> {
+        Err(Error::Unsupported("this backend does not measure the steps of a run".into()))
+    }
+}
+
+/// Time of one step of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepTime {
+    /// Kernel name.
+    pub kernel: &'static str,
+    /// Workgroups.
+    pub grid: [u32; 3],
+    /// Between the step's start and end.
+    pub nanoseconds: f64,
 }
 
 /// Reads a run's values, waiting asynchronously.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use inferencelayer_engine::{
     Error as EngineError,
-    backend::Backend,
+    backend::{Backend, StepTime},
     batch::EncBatch,
     checkpoint::{Folder, Loader, open_module_weights, open_weights, read_text},
     embed::{self, Embedder, Head, HeadStep},
@@ -111,6 +111,14 @@ impl EmbedEngine {
     /// the device's errors.
     pub fn encode(&mut self, batch: &EncBatch) -> Result<EmbedOut> {
         Ok(self.embedder.encode_blocking(batch)?)
+    }
+
+    /// Measures the steps of one run with the first sequences of a batch.
+    ///
+    /// # Errors
+    /// `Unsupported` where steps cannot be measured (on a CPU, or a GPU without timestamps); as [`EmbedEngine::encode`].
+    pub fn profile(&mut self, batch: &EncBatch) -> Result<Vec<StepTime>> {
+        Ok(self.embedder.profile(batch)?)
     }
 
     /// Keeps what the GPU's driver compiled so far for the next start.

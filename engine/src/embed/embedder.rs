@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{self, Backend, Ticket},
+    backend::{self, Backend, StepTime, Ticket},
     batch::{EncBatch, Packed},
     model::{Encoder, EncoderConfig},
     pooling::EmbedOut,
@@ -144,6 +144,23 @@ impl Embedder {
     /// As [`Embedder::encode`].
     pub fn encode_tokens_blocking(&mut self, batch: &EncBatch) -> Result<Vec<Vec<f32>>> {
         block_on(self.run(batch, Kind::Tokens, Waiting::Block))
+    }
+
+    /// Encodes as many of the first sequences as one run takes and measures its steps.
+    ///
+    /// # Errors
+    /// `Unsupported` where steps cannot be measured; those of [`Embedder::encode`].
+    pub fn profile(&mut self, batch: &EncBatch) -> Result<Vec<StepTime>> {
+        batch.check(self.encoder.config(), self.buckets.max_tokens())?;
+        let mut chunks = batch.chunks(self.buckets.max_tokens(), self.buckets.max_sequences()).into_iter();
+        let Some(chunk) = chunks.next() else { return Ok(Vec::new()) };
+        let (key, _) = self.pack(batch, chunk, Kind::Pooled)?;
+        let Packed { tokens, tiles, ranges, counts } = &self.packed;
+        let Some(prepared) = self.plans.existing(key) else { return Err(lost_plan()) };
+        let named =
+            [(Some(prepared.tokens), tokens), (Some(prepared.tiles), tiles), (prepared.ranges, ranges)];
+        let inputs: Vec<_> = named.into_iter().filter_map(|(id, words)| Some((id?, &words[..]))).collect();
+        prepared.plan.profile(*counts, &inputs)
     }
 
     async fn run(&mut self, batch: &EncBatch, kind: Kind, waiting: Waiting) -> Result<Vec<Vec<f32>>> {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{self, Backend, Ticket},
+    backend::{self, Backend, StepTime, Ticket},
     model::decoder::{CacheOptions, Caches, Decoder, DecoderConfig, Mixer},
     op::{ATTENTION_TILE, PAGE},
     tensor::DType,
@@ -320,20 +320,7 @@ impl Generator {
     /// # Errors
     /// `Input` if the caches are full, and those of the backend.
     pub fn decode(&mut self) -> Result<usize> {
-        self.compact()?;
-        let count = self.rows.len();
-        if count == 0 {
-            return Ok(0);
-        }
-        let mut furthest = 0;
-        for at in 0..count {
-            let slot = Slot(self.rows[at]);
-            let positions = self.sequence(slot)?.submitted + 1;
-            self.reserve(slot, positions)?;
-            furthest = furthest.max(positions);
-        }
-        let key =
-            Key { kind: Kind::Decode, rows: self.row_bucket(count), context: self.context_bucket(furthest) };
+        let Some((key, count)) = self.next_step()? else { return Ok(0) };
         let rows: Vec<(usize, u64)> =
             self.rows.iter().map(|s| (*s, self.sequences[*s].as_ref().map_or(0, |q| q.serial))).collect();
         let prepared = self.plan(key)?;
@@ -388,6 +375,16 @@ impl Generator {
             choices.push(Choice { slot: Slot(slot), token, log_probability: row[1], position, last });
         }
         Ok(Some(choices))
+    }
+
+    /// Runs one step of all sequences as [`Generator::decode`] does and measures its parts; its tokens are lost, so
+    /// begin the sequences again.
+    ///
+    /// # Errors
+    /// `Unsupported` where steps cannot be measured; those of [`Generator::decode`].
+    pub fn profile(&mut self) -> Result<Vec<StepTime>> {
+        let Some((key, count)) = self.next_step()? else { return Ok(Vec::new()) };
+        self.plan(key)?.plan.profile([count as u32, 0, 0, 0], &[])
     }
 
     /// Ends a sequence's answer: no further steps. Its tokens stay in the caches for a later prompt.
@@ -540,6 +537,25 @@ impl Generator {
             self.rows.swap_remove(at);
         }
         Ok(())
+    }
+
+    /// Makes room for one step of all live sequences; names its plan and the number of rows.
+    fn next_step(&mut self) -> Result<Option<(Key, usize)>> {
+        self.compact()?;
+        let count = self.rows.len();
+        if count == 0 {
+            return Ok(None);
+        }
+        let mut furthest = 0;
+        for at in 0..count {
+            let slot = Slot(self.rows[at]);
+            let positions = self.sequence(slot)?.submitted + 1;
+            self.reserve(slot, positions)?;
+            furthest = furthest.max(positions);
+        }
+        let key =
+            Key { kind: Kind::Decode, rows: self.row_bucket(count), context: self.context_bucket(furthest) };
+        Ok(Some((key, count)))
     }
 
     fn prompt_key(&self, kind: Kind, rows: usize) -> Key {

@@ -24,4 +24,3 @@ pub use adapter::{AdapterChoice, AdapterDescription, list_adapters};
 pub use backend::{GpuBackend, GpuFormats};
 pub use context::{Features, GpuContext, GpuOptions, PipelineStore};
 pub use plan::GpuPlan;
-pub use profile::StepTime;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{Plan, Ticket, check_run},
+    backend::{Plan, StepTime, Ticket, check_run},
     program::{BufferId, Counts, Program, Role},
     tensor::DType,
 };
@@ -202,6 +202,10 @@ impl Plan for GpuPlan {
 
     fn depth(&self) -> usize {
         DEPTH
+    }
+
+    fn profile(&mut self, counts: Counts, inputs: &[(BufferId, &[u32])]) -> Result<Vec<StepTime>> {
+        self.profile_steps(counts, inputs)
     }
 }
 

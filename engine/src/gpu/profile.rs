@@ -5,19 +5,9 @@ use alloc::{vec, vec::Vec};
 use super::plan::GpuPlan;
 use crate::{
     Error, Result,
-    backend::check_run,
+    backend::{StepTime, check_run},
     program::{BufferId, Counts},
 };
-
-/// GPU time of one step.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepTime {
-    /// Kernel name.
-    pub kernel: &'static str,
-    pub grid: [u32; 3],
-    /// Nanoseconds between the step's start and end.
-    pub nanoseconds: f64,
-}
 
 impl GpuPlan {
     /// Runs once with a timestamp before and after each step. Steps are kept apart by passes, so their sum is
@@ -25,7 +15,7 @@ impl GpuPlan {
     ///
     /// # Errors
     /// `Unsupported` where the adapter has no timestamps, and those of a run.
-    pub fn profile(&mut self, counts: Counts, inputs: &[(BufferId, &[u32])]) -> Result<Vec<StepTime>> {
+    pub fn profile_steps(&mut self, counts: Counts, inputs: &[(BufferId, &[u32])]) -> Result<Vec<StepTime>> {
         let queries = self.steps.len() as u32 * 2;
         let times = self.timestamps(counts, inputs, queries, |plan, encoder, set| {
             for (i, step) in plan.steps.iter().enumerate() {

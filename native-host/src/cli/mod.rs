@@ -5,6 +5,7 @@ pub mod input;
 pub mod logging;
 pub mod output;
 pub mod progress;
+pub mod steps;
 pub mod stream;
 
 use inferencelayer_engine::gpu::AdapterChoice;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use inferencelayer_engine::{
-    backend::Backend,
+    backend::{Backend, StepTime},
     checkpoint::{Folder, Gguf, Loader, TensorSource, open_weights, read_text},
     generate::{Choice, Generator, GeneratorOptions},
     model::{
@@ -198,6 +198,14 @@ impl GenerateEngine {
     /// `Input` if as many sessions are open as the engine was made for.
     pub fn session(&self) -> Result<Session> {
         Session::start(&self.shared)
+    }
+
+    /// Measures the parts of one step of all sessions that are generating. Their answers are damaged by it.
+    ///
+    /// # Errors
+    /// `Unsupported` where steps cannot be measured (on a CPU, or a GPU without timestamps); the device's errors.
+    pub fn profile(&self) -> Result<Vec<StepTime>> {
+        Ok(lock(&self.shared).generator.profile()?)
     }
 
     pub fn config(&self) -> &DecoderConfig {

@@ -93,6 +93,10 @@ pub struct Args {
     #[arg(long)]
     pub stats: bool,
 
+    /// Say on standard error where the time of one step goes, kernel by kernel (on GPUs with timestamps).
+    #[arg(long)]
+    pub profile: bool,
+
     /// How much is said on standard error.
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub log_level: logging::Level,

@@ -9,7 +9,7 @@ use args::Args;
 use clap::Parser;
 use inferencelayer::{
     Error, GenerateEngine, GenerateOptions, Result,
-    cli::{logging, progress::Bar},
+    cli::{logging, progress::Bar, steps},
     device::DeviceOptions,
     engine::generate::Sampling,
     generate::{Finish, Session},
@@ -46,7 +46,24 @@ fn run(args: &Args) -> Result<()> {
     if args.stats {
         eprint!("{}", report::stats(&answer));
     }
+    if args.profile {
+        eprint!("{}", profile(args, &engine, &mut session)?);
+    }
     Ok(())
+}
+
+/// Where the time of the step after the prompt goes.
+fn profile(args: &Args, engine: &GenerateEngine, session: &mut Session) -> Result<String> {
+    session.reset()?;
+    let mut answer = session.generate(&args.prompt_ids, 2, &Sampling::default())?;
+    let mut lines = String::new();
+    if let Some(token) = answer.next() {
+        token?;
+        // The first time, caches are cold.
+        engine.profile()?;
+        lines = steps::table(&engine.profile()?);
+    }
+    Ok(lines)
 }
 
 fn open(args: &Args) -> Result<GenerateEngine> {
