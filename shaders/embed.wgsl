@@ -1,5 +1,5 @@
 //! permute TABLES 1 2 3
-//! permute T0 f32 f16
+//! permute T0 f32 f16 q8_0 q8_1 q8_f q4_0 q4_1 q2_k q3_k q4_k q5_k q6_k iq4_xs
 //! permute T1 f32 f16
 //! permute T2 f32 f16
 //! permute Y f32 f16
@@ -9,6 +9,7 @@
 // dispatches: each takes the tokens whose row lies in its piece.
 #import counts
 #import norm
+#import blocks
 
 struct Params {
     cols4: u32,       // columns / 4
@@ -22,7 +23,9 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 #raw tokens array<vec4<u32>>
-#buffer table0 $T0
+#define W_BUFFER table0
+#define FORMAT $T0
+#use weight_rows
 #if TABLES != 1
 #buffer table1 $T1
 #endif
@@ -35,7 +38,8 @@ struct Params {
 #buffer y $Y write
 
 fn summed(token: vec4<u32>, c: u32) -> vec4<f32> {
-    var v = load_table0((token[params.fields & 0xffu] - params.first_row) * params.cols4 + c);
+    let entry = token[params.fields & 0xffu] - params.first_row;
+    var v = at_table0(row_table0(entry, params.cols4), params.cols4, c);
 #if TABLES != 1
     v += load_table1(token[(params.fields >> 8u) & 0xffu] * params.cols4 + c);
 #endif

@@ -1,5 +1,5 @@
 //! permute X f32 f16
-//! permute W f32 f16
+//! permute W f32 f16 q8_0 q8_1 q8_f q4_0 q4_1 q2_k q3_k q4_k q5_k q6_k iq4_xs
 //! permute Y f32 f16
 //! permute BIAS 0 1
 //! permute RESIDUAL none f32 f16
@@ -10,9 +10,19 @@
 // Grid: x = ceil(n/4 / 16), y = ceil(rows/4 / 4).
 #import linear
 
-fn dots(a: vec4<f32>, i: u32, k: u32) -> vec4<f32> {
-    return vec4(dot(a, load_w(i + k)), dot(a, load_w(i + params.k4 + k)), dot(a, load_w(i + 2u * params.k4 + k)),
-        dot(a, load_w(i + 3u * params.k4 + k)));
+// Where four neighbouring rows of w begin.
+fn rows_of_w(first: u32) -> vec4<u32> {
+    let k4 = params.k4;
+    return vec4(row_w(first, k4), row_w(first + 1u, k4), row_w(first + 2u, k4), row_w(first + 3u, k4));
+}
+
+fn columns(rows: vec4<u32>, k: u32) -> mat4x4<f32> {
+    let k4 = params.k4;
+    return mat4x4(at_w(rows.x, k4, k), at_w(rows.y, k4, k), at_w(rows.z, k4, k), at_w(rows.w, k4, k));
+}
+
+fn dots(a: vec4<f32>, b: mat4x4<f32>) -> vec4<f32> {
+    return vec4(dot(a, b[0]), dot(a, b[1]), dot(a, b[2]), dot(a, b[3]));
 }
 
 @compute @workgroup_size(16, 4)
@@ -30,13 +40,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let x1 = min(row + 1u, last) * k4;
     let x2 = min(row + 2u, last) * k4;
     let x3 = min(row + 3u, last) * k4;
-    let w0 = col * k4;
+    let w0 = rows_of_w(col);
     var s0 = vec4(0.0);
     var s1 = vec4(0.0);
     var s2 = vec4(0.0);
     var s3 = vec4(0.0);
 #if GATED
-    let u0 = (col + params.up_rows) * k4;
+    let u0 = rows_of_w(col + params.up_rows);
     var t0 = vec4(0.0);
     var t1 = vec4(0.0);
     var t2 = vec4(0.0);
@@ -47,19 +57,17 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let a1 = load_x(x1 + k);
         let a2 = load_x(x2 + k);
         let a3 = load_x(x3 + k);
-        let b0 = load_w(w0 + k);
-        let b1 = load_w(w0 + k4 + k);
-        let b2 = load_w(w0 + 2u * k4 + k);
-        let b3 = load_w(w0 + 3u * k4 + k);
-        s0 += vec4(dot(a0, b0), dot(a0, b1), dot(a0, b2), dot(a0, b3));
-        s1 += vec4(dot(a1, b0), dot(a1, b1), dot(a1, b2), dot(a1, b3));
-        s2 += vec4(dot(a2, b0), dot(a2, b1), dot(a2, b2), dot(a2, b3));
-        s3 += vec4(dot(a3, b0), dot(a3, b1), dot(a3, b2), dot(a3, b3));
+        let b = columns(w0, k);
+        s0 += dots(a0, b);
+        s1 += dots(a1, b);
+        s2 += dots(a2, b);
+        s3 += dots(a3, b);
 #if GATED
-        t0 += dots(a0, u0, k);
-        t1 += dots(a1, u0, k);
-        t2 += dots(a2, u0, k);
-        t3 += dots(a3, u0, k);
+        let up = columns(u0, k);
+        t0 += dots(a0, up);
+        t1 += dots(a1, up);
+        t2 += dots(a2, up);
+        t3 += dots(a3, up);
 #endif
     }
     let c = params.n_first + col;

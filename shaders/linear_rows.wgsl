@@ -1,5 +1,5 @@
 //! permute X f32 f16
-//! permute W f32 f16
+//! permute W f32 f16 q8_0 q8_1 q8_f q4_0 q4_1 q2_k q3_k q4_k q5_k q6_k iq4_xs
 //! permute Y f32 f16
 //! permute BIAS 0 1
 //! permute RESIDUAL none f32 f16
@@ -47,8 +47,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let line = lane / QUADS;
     let x0 = min(m0 + line, rows - 1u) * params.k4 + quad;
     let x1 = min(m0 + line + 8u, rows - 1u) * params.k4 + quad;
-    let w0 = weight_row(n0, line) * params.k4 + quad;
-    let w1 = weight_row(n0, line + 8u) * params.k4 + quad;
+    let w0 = row_w(weight_row(n0, line), params.k4);
+    let w1 = row_w(weight_row(n0, line + 8u), params.k4);
     // The tile on its way.
     var px0 = vec4(0.0);
     var px1 = vec4(0.0);
@@ -57,8 +57,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if quad < params.k4 {
         px0 = load_x(x0);
         px1 = load_x(x1);
-        pw0 = load_w(w0);
-        pw1 = load_w(w1);
+        pw0 = at_w(w0, params.k4, quad);
+        pw1 = at_w(w1, params.k4, quad);
     }
     let row = lane / 16u;
     let column = lane % 16u;
@@ -81,8 +81,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if then + quad < params.k4 {
                 px0 = load_x(x0 + then);
                 px1 = load_x(x1 + then);
-                pw0 = load_w(w0 + then);
-                pw1 = load_w(w1 + then);
+                pw0 = at_w(w0, params.k4, then + quad);
+                pw1 = at_w(w1, params.k4, then + quad);
             }
         }
         for (var q = 0u; q < QUADS; q++) {

@@ -1,5 +1,5 @@
 //! permute X f32 f16
-//! permute W f32 f16
+//! permute W f32 f16 q8_0 q8_1 q8_f q4_0 q4_1 q2_k q3_k q4_k q5_k q6_k iq4_xs
 //! permute Y f32 f16
 //! permute BIAS 0 1
 //! permute RESIDUAL none f32 f16
@@ -54,7 +54,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var at: array<u32, 4>;
     for (var i = 0u; i < 4u; i++) {
         if loads_w {
-            at[i] = weight_row(n0, row_quad * 4u + i) * params.k4;
+            at[i] = row_w(weight_row(n0, row_quad * 4u + i), params.k4);
         } else {
             at[i] = min(m0 + row_quad * 4u + i, rows - 1u) * params.k4;
         }
@@ -127,7 +127,7 @@ fn fetch(from_w: bool, row_at: u32, k4: u32) -> vec4<f32> {
         return vec4(0.0);
     }
     if from_w {
-        return load_w(row_at + k4);
+        return at_w(row_at, params.k4, k4);
     }
     return load_x(row_at + k4);
 }

@@ -12,7 +12,7 @@ use inferencelayer_engine::{
     gpu::{AdapterChoice, GpuBackend, GpuContext, GpuOptions, PipelineStore},
     op::{Activation, Linear, Normalize, Op},
     program::{BufferId, BufferSpec, Count, Program, Recorder, Role},
-    tensor::{DType, Format, WeightUse},
+    tensor::{DType, Format, WeightSpec, WeightUse},
     testing::{Size, cases},
 };
 
@@ -79,6 +79,30 @@ fn weights_larger_than_a_binding_are_split() {
         }
     }
     assert!(ran > 20, "{ran} cases ran");
+}
+
+#[test]
+fn blocks_that_are_not_whole_rows_are_refused() {
+    let backend = GpuBackend::new(context(&GpuOptions::default()), Format::F32).unwrap();
+    let spec = |cols| WeightSpec {
+        name: "tensor".into(),
+        rows: 4,
+        cols,
+        format: Format::Q4K,
+        usage: WeightUse::Matrix,
+    };
+    let error = backend.weight(spec(384)).err().expect("384 is no multiple of 256").to_string();
+    assert!(error.contains("`tensor` in Q4_K") && error.contains("[4, 384]"), "{error}");
+
+    let mut sink = backend.weight(spec(512)).unwrap();
+    let error = sink.push(Format::F32, &[0; 64]).unwrap_err().to_string();
+    assert!(error.contains("F32 values for blocks of Q4_K"), "{error}");
+    sink.push(Format::Q4K, &[0; 7 * 144]).unwrap();
+    let error = sink.finish().err().expect("a block is missing").to_string();
+    assert!(error.contains("[4, 512]") && error.contains("1792 values"), "{error}");
+
+    let mut sink = backend.weight(spec(512)).unwrap();
+    assert!(matches!(sink.push(Format::Q4K, &[0; 10 * 144]), Err(Error::Shape { .. })));
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl GpuBackend {
             activations,
             matrices: formats.floats,
             tables: formats.floats,
-            blocks: &[],
+            blocks: &Format::BLOCKS,
             q8_rows: if formats.q8_activations { Q8_ROWS } else { 0 },
         };
         let shared = Shared { context, arena: Arena::default(), readback: Readback::default() };

@@ -6,6 +6,7 @@
 mod adapter;
 mod arena;
 mod backend;
+mod blocks;
 mod context;
 mod faults;
 mod kernel;

@@ -6,7 +6,10 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use super::context::GpuContext;
+use super::{
+    blocks::{Layout, Row},
+    context::GpuContext,
+};
 use crate::{
     Error, Result,
     backend::WeightSink,
@@ -52,6 +55,12 @@ pub struct GpuSink {
     context: Arc<GpuContext>,
     spec: WeightSpec,
     pieces: Vec<Piece>,
+    /// How rows of blocks are kept, and the blocks of a row that is not whole yet.
+    layout: Option<Layout>,
+    blocks: Vec<u8>,
+    row: Row,
+    /// Bytes of a row as it is kept.
+    row_bytes: usize,
     /// Converted bytes not yet written.
     pending: Vec<u8>,
     /// Bytes written.
@@ -63,13 +72,22 @@ pub struct GpuSink {
 
 impl GpuSink {
     pub fn new(context: Arc<GpuContext>, spec: WeightSpec, memory: Arc<AtomicU64>) -> Result<Self> {
-        if !matches!(spec.format, Format::F32 | Format::F16) {
+        let layout = Layout::of(spec.format);
+        if layout.is_none() && !matches!(spec.format, Format::F32 | Format::F16) {
             return Err(Error::Unsupported(format!(
-                "weight `{}`: the GPU keeps f32 and f16, not {:?}",
+                "weight `{}`: the GPU keeps f32, f16 and GGUF's blocks, not {}",
                 spec.name, spec.format
             )));
         }
-        let row_bytes = spec.format.row_bytes(spec.cols) as u64;
+        if !spec.cols.is_multiple_of(spec.format.block()) {
+            return Err(Error::Shape {
+                what: format!("weight `{}` in {}", spec.name, spec.format),
+                expected: format!("rows of a multiple of {} values", spec.format.block()),
+                found: format!("[{}, {}]", spec.rows, spec.cols),
+            });
+        }
+        let row_bytes = layout.map_or(spec.format.row_bytes(spec.cols), |l| l.row_bytes(spec.cols));
+        let (per_row, row_bytes) = (row_bytes, row_bytes as u64);
         // A multiple of four rows, since kernels make four outputs at a time.
         let limit = (context.max_piece() / row_bytes.max(1)) as usize / 4 * 4;
         if limit == 0 {
@@ -85,20 +103,39 @@ impl GpuSink {
                 Ok(Piece { buffer, first_row, rows })
             })
             .collect::<Result<Vec<_>>>()?;
-        let (pending, scratch) = (Vec::new(), Vec::new());
-        Ok(GpuSink { context, spec, pieces, pending, written: 0, unflushed: 0, scratch, memory })
+        Ok(GpuSink {
+            context,
+            spec,
+            pieces,
+            layout,
+            blocks: Vec::new(),
+            row: Row::default(),
+            row_bytes: per_row,
+            pending: Vec::new(),
+            written: 0,
+            unflushed: 0,
+            scratch: Vec::new(),
+            memory,
+        })
     }
 
     fn total(&self) -> u64 {
-        (self.spec.format.row_bytes(self.spec.cols) * self.spec.rows) as u64
+        (self.row_bytes * self.spec.rows) as u64
     }
 
     fn mismatch(&self) -> Error {
-        let arrived = self.written + self.pending.len() as u64;
+        let (bytes, format) = (self.written + self.pending.len() as u64, self.spec.format);
+        let arrived = match self.layout {
+            Some(_) => {
+                let rest = self.blocks.len() / format.block_bytes() * format.block();
+                bytes / self.row_bytes.max(1) as u64 * self.spec.cols as u64 + rest as u64
+            }
+            None => bytes / format.row_bytes(1) as u64,
+        };
         Error::Shape {
             what: format!("weight `{}`", self.spec.name),
             expected: format!("[{}, {}]", self.spec.rows, self.spec.cols),
-            found: format!("{} values", arrived / self.spec.format.row_bytes(1) as u64),
+            found: format!("{arrived} values"),
         }
     }
 
@@ -107,7 +144,7 @@ impl GpuSink {
         if last {
             self.pending.resize(self.pending.len().next_multiple_of(4), 0);
         }
-        let row_bytes = self.spec.format.row_bytes(self.spec.cols) as u64;
+        let row_bytes = self.row_bytes as u64;
         let ready = self.pending.len() / 4 * 4;
         let mut done = 0usize;
         while done < ready {
@@ -134,19 +171,42 @@ impl GpuSink {
         }
         self.context.faults.check_allocation(&self.spec.name)
     }
+
+    /// Appends some source bytes to `pending`, as they are kept.
+    fn convert(&mut self, source: Format, piece: &[u8]) -> Result<()> {
+        let format = self.spec.format;
+        match self.layout {
+            Some(layout) if source == format => {
+                self.blocks.extend_from_slice(piece);
+                let row = format.row_bytes(self.spec.cols).max(1);
+                let whole = self.blocks.len() / row * row;
+                for blocks in self.blocks[..whole].chunks_exact(row) {
+                    layout.pack_row(format, blocks, &mut self.row, &mut self.pending)?;
+                }
+                self.blocks.drain(..whole);
+            }
+            Some(_) => {
+                let name = &self.spec.name;
+                return Err(Error::Unsupported(format!(
+                    "weight `{name}`: {source} values for blocks of {format}"
+                )));
+            }
+            None if source == format => self.pending.extend_from_slice(piece),
+            None => {
+                self.scratch.clear();
+                decode_f32(source, piece, &mut self.scratch)?;
+                encode(format, &self.scratch, &mut self.pending);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl WeightSink for GpuSink {
     fn push(&mut self, source: Format, bytes: &[u8]) -> Result<()> {
-        let element = source.row_bytes(1);
-        for piece in bytes.chunks(UPLOAD_BYTES / 4 * element) {
-            if source == self.spec.format {
-                self.pending.extend_from_slice(piece);
-            } else {
-                self.scratch.clear();
-                decode_f32(source, piece, &mut self.scratch)?;
-                encode(self.spec.format, &self.scratch, &mut self.pending);
-            }
+        let grain = source.block_bytes();
+        for piece in bytes.chunks(UPLOAD_BYTES / 4 / source.block() * grain) {
+            self.convert(source, piece)?;
             if self.written + self.pending.len() as u64 > self.total() {
                 return Err(self.mismatch());
             }
@@ -158,7 +218,7 @@ impl WeightSink for GpuSink {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Weight> {
-        if self.written + self.pending.len() as u64 != self.total() {
+        if self.written + self.pending.len() as u64 != self.total() || !self.blocks.is_empty() {
             return Err(self.mismatch());
         }
         self.write(true)?;

@@ -36,6 +36,10 @@ pub struct Unpacked {
     pub scale: [f32; 16],
     /// What is added to each group's values; [`NO_MIN`] in formats without minima.
     pub min: [f32; 16],
+    /// Of blocks of 256: `scale[g]` is `d` times the first of `steps[g]`, `min[g]` is `-(dmin` times the second`)`.
+    pub steps: [(i8, u8); 16],
+    pub d: f32,
+    pub dmin: f32,
     /// Values of one group: 16 or 32.
     pub group: usize,
     /// Values of the block: [`Format::block`].
@@ -44,7 +48,16 @@ pub struct Unpacked {
 
 impl Default for Unpacked {
     fn default() -> Self {
-        Unpacked { q: [0; 256], scale: [0.0; 16], min: [NO_MIN; 16], group: 32, len: 0 }
+        Unpacked {
+            q: [0; 256],
+            scale: [0.0; 16],
+            min: [NO_MIN; 16],
+            steps: [(0, 0); 16],
+            d: 0.0,
+            dmin: 0.0,
+            group: 32,
+            len: 0,
+        }
     }
 }
 

@@ -66,7 +66,16 @@ fn blocks_unpack_into_integers_and_scales() {
         let expected = floats(&source, &format!("{name}.dequant"));
         let data = bytes(&source, &format!("{name}.bytes"));
         // What an earlier block left must not matter.
-        let mut block = Unpacked { q: [77; 256], scale: [3.0; 16], min: [5.0; 16], group: 1, len: 1 };
+        let mut block = Unpacked {
+            q: [77; 256],
+            scale: [3.0; 16],
+            min: [5.0; 16],
+            steps: [(7, 8); 16],
+            d: 9.0,
+            dmin: 10.0,
+            group: 1,
+            len: 1,
+        };
         for (bytes, expected) in data.chunks(format.block_bytes()).zip(expected.chunks(format.block())) {
             unpack(format, bytes, &mut block).unwrap();
             assert_eq!(block.len, format.block(), "{format}");
@@ -74,6 +83,11 @@ fn blocks_unpack_into_integers_and_scales() {
                 let g = i / block.group;
                 let value = block.scale[g] * f32::from(block.q[i]) + block.min[g];
                 assert_eq!(value.to_bits(), expected.to_bits(), "{format}: value {i}");
+                if block.len == 256 {
+                    let (scale, min) = block.steps[g];
+                    assert_eq!(block.d * f32::from(scale), block.scale[g], "{format}: scale {g}");
+                    assert_eq!(-(block.dmin * f32::from(min)), block.min[g], "{format}: minimum {g}");
+                }
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Records a case's program, with its weights and inputs, for one backend.
 
-use alloc::{vec, vec::Vec};
+use alloc::{boxed::Box, vec, vec::Vec};
 use core::ops::Range;
 
 use super::{random::Random, states::Kept};
 use crate::{
     Result,
-    backend::{Backend, Capabilities},
+    backend::{Backend, Capabilities, WeightSink},
     op::{Normalize, Op},
     program::{BufferId, BufferSpec, Count, Counts, Program, Recorder, Role},
     quant::q8,
@@ -232,6 +232,11 @@ impl<'a> Builder<'a> {
     ) -> Result<Weight> {
         let format = self.formats.format_for(usage, Format::F32);
         self.upload(WeightSpec { name: "suite".into(), rows, cols, format, usage }, source, values)
+    }
+
+    /// A weight on its way to the backend.
+    pub fn sink(&mut self, spec: WeightSpec) -> Result<Box<dyn WeightSink>> {
+        self.backend.weight(spec)
     }
 
     /// A RoPE table, which is f32 on every backend.

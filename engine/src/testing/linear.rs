@@ -43,10 +43,10 @@ fn shapes(suite: &Suite) -> Vec<(usize, usize, usize, usize)> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Epilogue {
-    bias: bool,
-    activation: Activation,
-    residual: bool,
+pub struct Epilogue {
+    pub bias: bool,
+    pub activation: Activation,
+    pub residual: bool,
 }
 
 pub fn linear(suite: &Suite, all: &mut Vec<Case>) {

@@ -9,6 +9,7 @@
 //! To add an op: a file of cases here, called from [`cases`].
 
 mod attention;
+mod blocks;
 mod build;
 mod cached;
 mod chain;
@@ -33,6 +34,7 @@ use crate::{
     quant::q8,
     tensor::{DType, Format},
 };
+pub use blocks::random_blocks;
 pub use build::tiles;
 use build::{Builder, Sizes};
 pub use chain::in_flight;
@@ -110,6 +112,9 @@ pub fn cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     linear::linear(plan, &mut all);
     linear::activations(plan, &mut all);
     linear::gated(plan, &mut all);
+    blocks::embed(plan, &mut all);
+    blocks::linear(plan, &mut all);
+    blocks::gated(plan, &mut all);
     attention::attention(plan, &mut all);
     chain::chain(plan, &mut all);
     all
@@ -236,6 +241,12 @@ impl Suite<'_> {
     /// [`tolerance`] on the suite's backend.
     fn tolerance(&self, work: Work, x: DType, out: DType) -> f32 {
         tolerance(self.capabilities, work, x, out)
+    }
+
+    /// The same for products with blocks, which a matrix unit takes as f16.
+    fn blocks_tolerance(&self, x: DType, out: DType) -> f32 {
+        let half = x == DType::F16 && self.preferred() == DType::F16;
+        self.tolerance(Work::Dot, if half { DType::F32 } else { x }, out)
     }
 }
 

@@ -7,6 +7,7 @@ mod rows;
 use alloc::{format, string::ToString, vec, vec::Vec};
 
 use super::{
+    blocks::Layout,
     context::Features,
     kernel::Kernel,
     pipelines::Definitions,
@@ -109,7 +110,10 @@ fn weight_word(weight: &Weight) -> Result<&'static str> {
     match weight.format() {
         Format::F32 => Ok("f32"),
         Format::F16 => Ok("f16"),
-        other => Err(Error::Unsupported(format!("weight `{}`: no kernel reads {other:?}", weight.name()))),
+        other => match Layout::of(other) {
+            Some(layout) => Ok(layout.word),
+            None => Err(Error::Unsupported(format!("weight `{}`: no kernel reads {other}", weight.name()))),
+        },
     }
 }
 

@@ -29,6 +29,13 @@ pub fn embed(l: &Lowering<'_>, o: &Embed) -> Result<Vec<Dispatch>> {
     let mut fields = 0;
     for (i, (table, field)) in o.tables.iter().enumerate() {
         words[i] = weight_word(table)?;
+        if i > 0 && table.format().is_block() {
+            return Err(Error::Unsupported(format!(
+                "op embed: table `{}` in {}; only the first table may be in blocks",
+                table.name(),
+                table.format()
+            )));
+        }
         fields |= (*field as u32) << (8 * i);
     }
     let definitions = define(&[
