@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    device::Device,
     lab::{variant::Variant, words::size},
 };
 
@@ -91,6 +92,12 @@ pub struct RunArgs {
     /// Seconds for one batch, at most, once three rounds are done
     #[arg(long, default_value_t = 30.0)]
     pub seconds: f64,
+    /// Models of the bench `generate`: GGUF files or folders
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    pub model_file: Vec<PathBuf>,
+    /// What the bench `generate` runs on [default: the GPU if there is one]
+    #[arg(long, value_enum)]
+    pub device: Option<Device>,
     /// Texts of the bench `stream`
     #[arg(long, default_value_t = 100_000, value_parser = size)]
     pub texts: usize,
@@ -207,6 +214,8 @@ fn run(args: &RunArgs) -> Result<()> {
         threads: args.threads,
         adapter: adapter(args.adapter.as_deref()),
         limits,
+        files: args.model_file.clone(),
+        device: args.device,
         texts: args.texts,
         commit: args.commit.clone().unwrap_or_else(|| machine::commit(&root)),
         note: args.note.clone(),

@@ -1,5 +1,6 @@
 //! The benches by name.
 
+mod generate;
 mod growth;
 pub mod load;
 mod speed;
@@ -16,7 +17,7 @@ use super::{
     model::Shape,
     peer::{Peer, Surroundings},
 };
-use crate::{Error, Result, lab::variant::Variant};
+use crate::{Error, Result, device::Device, lab::variant::Variant};
 
 /// What benches may be told; empty lists stand for a bench's own choice.
 #[derive(Debug, Clone)]
@@ -32,6 +33,10 @@ pub struct Options {
     pub threads: usize,
     pub adapter: AdapterChoice,
     pub limits: Limits,
+    /// Models of the bench `generate`.
+    pub files: Vec<PathBuf>,
+    /// What they run on; `None`: the GPU if there is one.
+    pub device: Option<Device>,
     /// Texts of the streaming bench.
     pub texts: usize,
     pub commit: String,
@@ -48,7 +53,7 @@ pub struct Bench {
     pub run: fn(&Options, &mut Sink<'_>) -> Result<()>,
 }
 
-pub const ALL: [Bench; 5] = [
+pub const ALL: [Bench; 6] = [
     Bench {
         name: "cpu-speed",
         about: "MiniLM on the CPU in f32 and int8, beside onnxruntime, torch and candle",
@@ -68,6 +73,11 @@ pub const ALL: [Bench; 5] = [
         name: "growth",
         about: "time for 512 to 8192 tokens in one batch, against proportion",
         run: growth::run,
+    },
+    Bench {
+        name: "generate",
+        about: "prompts and answers of the models named by --model-file, one sequence and 32",
+        run: generate::run,
     },
     Bench { name: "stream", about: "memory of lfm2-embed over 100,000 short texts", run: stream::run },
 ];
