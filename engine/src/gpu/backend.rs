@@ -45,6 +45,8 @@ impl From<Format> for GpuFormats {
 pub(super) struct Shared {
     pub context: Arc<GpuContext>,
     pub arena: Arena,
+    /// What the dispatches of one op pass on among themselves.
+    pub scratch: Arena,
     pub readback: Readback,
 }
 
@@ -79,7 +81,12 @@ impl GpuBackend {
             blocks: &Format::BLOCKS,
             q8_rows: if formats.q8_activations { Q8_ROWS } else { 0 },
         };
-        let shared = Shared { context, arena: Arena::default(), readback: Readback::default() };
+        let shared = Shared {
+            context,
+            arena: Arena::default(),
+            scratch: Arena::default(),
+            readback: Readback::default(),
+        };
         Ok(GpuBackend {
             shared: Arc::new(shared),
             capabilities,
@@ -135,6 +142,7 @@ impl Backend for GpuBackend {
         self.states.load(Ordering::Relaxed)
             + self.weights.load(Ordering::Relaxed)
             + self.shared.arena.bytes()
+            + self.shared.scratch.bytes()
             + self.shared.readback.bytes()
     }
 }

@@ -1,6 +1,6 @@
 //! A prepared program on the GPU: pipelines, bind groups and grids, replayed by every run.
 
-use alloc::{format, sync::Arc, vec, vec::Vec};
+use alloc::{format, string::String, sync::Arc, vec, vec::Vec};
 use core::task::{Context, Poll};
 
 use super::{
@@ -37,6 +37,13 @@ struct Place {
     buffer: wgpu::Buffer,
     offset: u64,
     bytes: u64,
+}
+
+/// Where everything lies that a program's dispatches bind but weights.
+struct Memory<'a> {
+    packed: &'a wgpu::Buffer,
+    places: &'a [Option<Place>],
+    scratch: Option<&'a wgpu::Buffer>,
 }
 
 /// A prepared program on the GPU.
@@ -78,7 +85,13 @@ impl GpuPlan {
         for op in &program.ops {
             dispatches.extend(lowering.lower(op)?);
         }
-        let steps = resolve(context, &packed, &places, &program, &dispatches)?;
+        let scratch = dispatches.iter().map(Dispatch::scratch).max().unwrap_or(0);
+        let scratch = match scratch {
+            0 => None,
+            bytes => shared.scratch.reserve(context, &[bytes as usize])?.pop(),
+        };
+        let memory = Memory { packed: &packed, places: &places, scratch: scratch.as_ref() };
+        let steps = resolve(context, &memory, &program, &dispatches)?;
         let packed_bytes = vec![0; packed_len as usize];
         Ok(GpuPlan { shared, program, steps, places, packed, packed_bytes, unread: [None; DEPTH], next: 0 })
     }
@@ -239,8 +252,7 @@ fn place_inputs(context: &GpuContext, program: &Program) -> Result<(wgpu::Buffer
 
 fn resolve(
     context: &GpuContext,
-    packed: &wgpu::Buffer,
-    places: &[Option<Place>],
+    memory: &Memory<'_>,
     program: &Program,
     dispatches: &[Dispatch],
 ) -> Result<Vec<Step>> {
@@ -259,7 +271,7 @@ fn resolve(
     let mut steps = Vec::new();
     for (d, offset) in dispatches.iter().zip(offsets) {
         let pipeline = context.pipelines.get(d.kernel, &d.definitions)?;
-        let bind_group = bind(context, packed, (&params, offset), places, program, d, &pipeline)?;
+        let bind_group = bind(context, memory, (&params, offset), program, d, &pipeline)?;
         steps.push(Step { name: d.kernel.name, pipeline: pipeline.pipeline, bind_group, grid: d.grid });
     }
     context.faults.check()?;
@@ -268,9 +280,8 @@ fn resolve(
 
 fn bind(
     context: &GpuContext,
-    packed: &wgpu::Buffer,
+    memory: &Memory<'_>,
     (params, offset): (&wgpu::Buffer, u64),
-    places: &[Option<Place>],
     program: &Program,
     d: &Dispatch,
     pipeline: &Pipeline,
@@ -284,11 +295,16 @@ fn bind(
         }),
     };
     let params_bytes = (d.params.len() as u64 * 4).next_multiple_of(16);
-    let mut entries = vec![entry(0, params, offset, params_bytes), entry(1, packed, 0, 16)];
+    let mut entries = vec![entry(0, params, offset, params_bytes), entry(1, memory.packed, 0, 16)];
     let bug = |why: &str| Error::Gpu(format!("kernel {}: {why}", d.kernel.name));
     if d.bindings.len() != pipeline.bindings.len() {
         return Err(bug("its lowering binds another number of buffers than it declares"));
     }
+    let limit = context.limits.max_storage_buffer_binding_size;
+    let fits = |what: &dyn Fn() -> String, needed: u64| match needed <= limit {
+        true => Ok(()),
+        false => Err(Error::TooLarge { what: what(), needed, limit }),
+    };
     for (i, binding) in d.bindings.iter().enumerate() {
         let number = FIRST_STORAGE + i as u32;
         match binding {
@@ -299,13 +315,15 @@ fn bind(
                 entries.push(entry(number, buffer, 0, buffer.size()));
             }
             Binding::Buffer(id) => {
-                let place = places[id.index()].as_ref().ok_or_else(|| bug("a buffer has no place"))?;
-                let limit = context.limits.max_storage_buffer_binding_size;
-                if place.bytes > limit {
-                    let what = format!("activation `{}`", program.spec(*id).name);
-                    return Err(Error::TooLarge { what, needed: place.bytes, limit });
-                }
+                let place = memory.places[id.index()].as_ref();
+                let place = place.ok_or_else(|| bug("a buffer has no place"))?;
+                fits(&|| format!("activation `{}`", program.spec(*id).name), place.bytes)?;
                 entries.push(entry(number, &place.buffer, place.offset, place.bytes));
+            }
+            Binding::Scratch(bytes) => {
+                let scratch = memory.scratch.ok_or_else(|| bug("there is no scratch memory"))?;
+                fits(&|| format!("scratch memory of kernel {}", d.kernel.name), *bytes)?;
+                entries.push(entry(number, scratch, 0, *bytes));
             }
         }
     }

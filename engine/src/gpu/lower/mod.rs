@@ -3,6 +3,7 @@
 mod attention;
 mod linear;
 mod rows;
+mod stored;
 
 use alloc::{format, string::ToString, vec, vec::Vec};
 
@@ -28,6 +29,8 @@ const MAX_GRID: u32 = 65_535;
 pub enum Binding {
     Buffer(BufferId),
     Weight(wgpu::Buffer),
+    /// The first so many bytes of memory that holds something from one dispatch of an op to its next.
+    Scratch(u64),
 }
 
 /// One kernel call with everything resolved but the program's buffers.
@@ -39,6 +42,14 @@ pub struct Dispatch {
     pub params: Vec<u32>,
     pub bindings: Vec<Binding>,
     pub grid: [u32; 3],
+}
+
+impl Dispatch {
+    /// Bytes of scratch memory it needs.
+    pub fn scratch(&self) -> u64 {
+        let bytes = |b: &Binding| if let Binding::Scratch(bytes) = b { *bytes } else { 0 };
+        self.bindings.iter().map(bytes).max().unwrap_or(0)
+    }
 }
 
 /// What lowering may look at.
@@ -63,9 +74,9 @@ impl Lowering<'_> {
             Op::Attention(o) => attention::attention(self, o),
             Op::Pool(o) => rows::pool(self, o),
             Op::Normalize(o) => rows::normalize(self, o),
-            Op::StoreKv(_)
-            | Op::CachedAttention(_)
-            | Op::ShortConv(_)
+            Op::StoreKv(o) => stored::store_kv(self, o),
+            Op::ShortConv(o) => stored::short_conv(self, o),
+            Op::CachedAttention(_)
             | Op::Route(_)
             | Op::ExpertGatedLinear(_)
             | Op::ExpertLinear(_)

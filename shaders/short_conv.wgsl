@@ -1,0 +1,132 @@
+//! permute X f32 f16
+//! permute Y f32 f16 q8
+//! permute TAPS 2 3 4 8
+//! permute BIAS 0 1
+//! permute SPANS 0 1
+// Gated short convolution over the rows of slots: u = B * x, y = C * (sum of taps times the last u + bias). The last
+// u of each slot are read from its state and left there. A thread has four columns of a row.
+//
+// SPANS: a workgroup has 32 columns of one span, its rows 32 at a time; what it read of the state it writes after a
+// barrier. Grid: x = ceil(columns / 32), y = spans (z folds large counts).
+// Without: a workgroup has 256 columns of one row, each row another slot's. Grid: x = ceil(columns / 256), y = rows.
+#import counts
+#if SPANS
+#define THREADS 256
+#define QUADS 8
+#else
+#define THREADS 64
+#define QUADS 64
+#endif
+#define Q8_THREADS $THREADS
+#define KEPT $TAPS-1
+#import q8
+
+struct Params {
+    cols4: u32,        // columns / 4
+    count: u32,        // which count bounds the rows, or spans
+    grid_y: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+
+#buffer bcx $X
+#raw tokens array<vec4<u32>>
+#if SPANS
+#raw spans array<vec2<u32>>
+#endif
+#buffer weight f32
+#if BIAS
+#buffer bias f32
+#endif
+#buffer state f32 write
+#buffer y $Y write
+
+// u of a row.
+fn input_of(row: u32, c: u32) -> vec4<f32> {
+    let at = row * 3u * params.cols4 + c;
+    return load_bcx(at) * load_bcx(at + 2u * params.cols4);
+}
+
+// Column j of a slot's state when its row at `position` comes next; nothing lies before position 0.
+fn kept(slot: u32, position: u32, j: u32, c: u32) -> vec4<f32> {
+    if position + j < $KEPTu {
+        return vec4(0.0);
+    }
+    return load_state((slot * $KEPTu + j) * params.cols4 + c);
+}
+
+fn finish(row: u32, c: u32, thread: u32, there: bool, sum: vec4<f32>) {
+    var v = sum;
+#if BIAS
+    v += load_bias(c);
+#endif
+    v *= load_bcx((row * 3u + 1u) * params.cols4 + c);
+#if Y == q8
+    store_q8(row, params.cols4, c, thread, there, v);
+#else
+    if there {
+        store_y(row * params.cols4 + c, v);
+    }
+#endif
+}
+
+@compute @workgroup_size($THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let index = group.z * params.grid_y + group.y;
+    if index >= counts[params.count] {
+        return;
+    }
+    let quad = group.x * $QUADSu + thread % $QUADSu;
+    let inside = quad < params.cols4;
+    let c = min(quad, params.cols4 - 1u);
+#if SPANS
+    let span = spans[index];
+    if span.x >= span.y {
+        return;
+    }
+    let token = tokens[span.x];
+    let lane = thread / $QUADSu;
+    var last = vec4(0.0);
+    if lane < $KEPTu {
+        last = value(token, span.x, span.y - span.x + lane, c);
+    }
+    for (var first = span.x; first < span.y; first += 32u) {
+        let row = min(first + lane, span.y - 1u);
+        var sum = vec4(0.0);
+        #unroll j $TAPS
+        sum += load_weight($ju * params.cols4 + c) * value(token, span.x, row - span.x + $ju, c);
+        #end
+        finish(row, c, thread, inside && first + lane < span.y, sum);
+    }
+    storageBarrier();
+    if lane < $KEPTu && inside {
+        store_state((token.w * $KEPTu + lane) * params.cols4 + c, last);
+    }
+#else
+    let token = tokens[index];
+    var u: array<vec4<f32>, $TAPS>;
+    #unroll j $KEPT
+    u[$j] = kept(token.w, token.y, $ju, c);
+    #end
+    u[$KEPT] = input_of(index, c);
+    var sum = vec4(0.0);
+    #unroll j $TAPS
+    sum += load_weight($ju * params.cols4 + c) * u[$j];
+    #end
+    if inside {
+        #unroll j $KEPT
+        store_state((token.w * $KEPTu + $ju) * params.cols4 + c, u[$j + 1]);
+        #end
+    }
+    finish(index, c, thread, inside, sum);
+#endif
+}
+
+#if SPANS
+// The slot's u that lies `after` rows behind the first one that its state keeps.
+fn value(token: vec4<u32>, first: u32, after: u32, c: u32) -> vec4<f32> {
+    if after < $KEPTu {
+        return kept(token.w, token.y, after, c);
+    }
+    return input_of(first + after - $KEPTu, c);
+}
+#endif
