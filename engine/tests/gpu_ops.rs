@@ -2,22 +2,15 @@
 #![cfg(feature = "gpu")]
 
 use inferencelayer_engine::{
-    backend::Backend,
     gpu::{GpuBackend, GpuContext, GpuFormats, GpuOptions},
     tensor::Format,
-    testing::{Size, decoder_cases, require_cases, require_ops},
+    testing::{Size, require_ops},
 };
-
-/// The decoders' ops that have kernels.
-const DECODERS: [&str; 2] = ["store_kv", "short_conv"];
 
 fn check(options: &GpuOptions, formats: impl Into<GpuFormats>, size: Size) {
     let count = pollster::block_on(async {
         let context = GpuContext::new(options).await?;
         let backend = GpuBackend::new(context, formats)?;
-        let mut decoders = decoder_cases(backend.capabilities(), size);
-        decoders.retain(|case| DECODERS.iter().any(|op| case.name().starts_with(&format!("{op} "))));
-        require_cases(&backend, decoders).await?;
         require_ops(&backend, size).await
     });
     assert!(count.unwrap_or_else(|e| panic!("{e}")) > 0);

@@ -1,6 +1,7 @@
 //! Lowering: each op becomes one or more dispatches, chosen by shape and by what the device offers.
 
 mod attention;
+mod cached;
 mod linear;
 mod rows;
 mod stored;
@@ -76,11 +77,8 @@ impl Lowering<'_> {
             Op::Normalize(o) => rows::normalize(self, o),
             Op::StoreKv(o) => stored::store_kv(self, o),
             Op::ShortConv(o) => stored::short_conv(self, o),
-            Op::CachedAttention(_)
-            | Op::Route(_)
-            | Op::ExpertGatedLinear(_)
-            | Op::ExpertLinear(_)
-            | Op::Sample(_) => {
+            Op::CachedAttention(o) => cached::cached_attention(self, o),
+            Op::Route(_) | Op::ExpertGatedLinear(_) | Op::ExpertLinear(_) | Op::Sample(_) => {
                 Err(Error::Unsupported(format!("op {}: the GPU backend has no kernel for it", op.name())))
             }
         }

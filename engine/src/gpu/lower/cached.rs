@@ -1,0 +1,131 @@
+//! Attention by a paged cache: which kernel walks the keys, and in how many parts.
+
+use alloc::{format, vec, vec::Vec};
+
+use super::{Binding, Dispatch, Lowering, define, dispatch, flag, fold};
+use crate::{
+    Error, Result,
+    gpu::{
+        context::Features,
+        kernel::{self, Kernel},
+    },
+    op::CachedAttention,
+};
+
+/// Contexts up to this are walked by one workgroup for each row and few heads.
+const WHOLE: u32 = 1024;
+
+/// Query heads that one workgroup takes, at most: what their queries and sums need of registers.
+const MOST_HEADS: u32 = 4;
+
+/// Scores are kept as powers of two.
+const LOG2_E: f32 = core::f32::consts::LOG2_E;
+
+/// Keys of one part. Fixed by the context alone, so that a row's result does not depend on its neighbours.
+fn split_of(context: u32) -> u32 {
+    match context {
+        0..=WHOLE => WHOLE,
+        ..=8192 => 256,
+        ..=32_768 => 512,
+        _ => 1024,
+    }
+}
+
+/// Neighbouring teams of eight that a subgroup certainly holds; none if it may be smaller than a team.
+fn joined_teams(features: Features) -> Option<&'static str> {
+    match features.subgroup_size.0 {
+        _ if !features.subgroups => None,
+        0..8 => None,
+        8..16 => Some("1"),
+        16..32 => Some("2"),
+        _ => Some("4"),
+    }
+}
+
+pub fn cached_attention(l: &Lowering<'_>, o: &CachedAttention) -> Result<Vec<Dispatch>> {
+    match o.tiles {
+        None => rows(l, o),
+        Some(_) => Err(Error::Unsupported("tiles".into())),
+    }
+}
+
+/// Each row by itself.
+fn rows(l: &Lowering<'_>, o: &CachedAttention) -> Result<Vec<Dispatch>> {
+    let (heads, kv_heads, d4) = (o.heads as u32, o.kv_heads as u32, o.head_dim as u32 / 4);
+    let rows = l.rows(o.q);
+    if rows > super::MAX_GRID {
+        return Err(Error::Unsupported(format!("op cached_attention: {rows} rows without tiles")));
+    }
+    let group = heads / kv_heads;
+    let parts = group.div_ceil(MOST_HEADS);
+    // Two heads cost as much as one.
+    let part_heads = group.div_ceil(parts).max(2);
+    let split = split_of(o.context as u32);
+    let splits = (o.context as u32).div_ceil(split);
+    let joined = joined_teams(l.features);
+    // A workgroup must have whole 8-bit blocks.
+    let direct = l.word(o.out) != "q8" || (joined.is_some() && o.head_dim.is_multiple_of(32));
+    let y = match (splits, direct) {
+        (2.., _) => "split",
+        (_, true) => l.word(o.out),
+        (_, false) => "f32",
+    };
+    let mut definitions =
+        define(&[("X", l.word(o.q)), ("C", l.word(o.cache)), ("Y", y), ("GROUP", &format!("{part_heads}"))]);
+    let kernel: &'static Kernel = match joined {
+        Some(joined) => {
+            let pieces = o.head_dim.div_ceil(64);
+            definitions.extend(define(&[("PIECES", &format!("{pieces}")), ("JOIN", joined)]));
+            &kernel::ATTENTION_PAGED
+        }
+        None => &kernel::ATTENTION_PAGED_PLAIN,
+    };
+    let sums = rows * splits * heads * d4;
+    let count = l.count(o.out);
+    let params = [
+        heads,
+        group,
+        parts,
+        d4,
+        l.cols4(o.q),
+        l.cols4(o.cache),
+        kv_heads * d4,
+        l.program.spec(o.pages).cols as u32,
+        split,
+        splits,
+        sums,
+        count,
+        (o.scale * LOG2_E).to_bits(),
+    ];
+    let out = match y {
+        // Sums, then a maximum and a total for each head.
+        "split" => Binding::Scratch(u64::from(rows * splits * heads) * u64::from(d4 + 1) * 16),
+        _ if direct => Binding::Buffer(o.out),
+        _ => Binding::Scratch(u64::from(rows * heads * d4) * 16),
+    };
+    let mut bindings =
+        vec![o.q, o.tokens, o.pages, o.cache].into_iter().map(Binding::Buffer).collect::<Vec<_>>();
+    bindings.push(out.clone());
+    let grid = [kv_heads * parts, splits, rows.max(1)];
+    let mut all = vec![dispatch(kernel, definitions, &params, bindings, grid)];
+    if splits > 1 {
+        let [grid_y, grid_z, _] = fold(rows);
+        let params = [heads, d4, split, splits, sums, count, grid_y];
+        let bindings = vec![Binding::Buffer(o.tokens), out, Binding::Buffer(o.out)];
+        let grid = [(heads * d4).div_ceil(64), grid_y, grid_z];
+        let definitions = define(&[("Y", l.word(o.out))]);
+        all.push(dispatch(&kernel::ATTENTION_COMBINE, definitions, &params, bindings, grid));
+    } else if !direct {
+        all.push(to_blocks(l, o, out));
+    }
+    Ok(all)
+}
+
+/// Rounds rows of f32 in scratch memory to the op's 8-bit blocks.
+fn to_blocks(l: &Lowering<'_>, o: &CachedAttention, rows: Binding) -> Dispatch {
+    let grid = fold(l.rows(o.out));
+    let definitions = define(&[("X", "f32"), ("Y", l.word(o.out)), ("UNIT", &flag(false))]);
+    let cols4 = l.cols4(o.out);
+    let params = [cols4, cols4, l.count(o.out), grid[0]];
+    dispatch(&kernel::NORMALIZE, definitions, &params, vec![rows, Binding::Buffer(o.out)], grid)
+}

@@ -1,0 +1,51 @@
+//! The decoders' ops on the machine's GPU (or software adapter) against the scalar reference.
+#![cfg(feature = "gpu")]
+
+use inferencelayer_engine::{
+    backend::Backend,
+    gpu::{GpuBackend, GpuContext, GpuFormats, GpuOptions},
+    tensor::Format,
+    testing::{Size, decoder_cases, require_cases},
+};
+
+/// Those that have kernels.
+const OPS: [&str; 3] = ["store_kv", "short_conv", "cached_attention"];
+
+fn check(options: &GpuOptions, formats: impl Into<GpuFormats>, size: Size) {
+    let count = pollster::block_on(async {
+        let context = GpuContext::new(options).await?;
+        let backend = GpuBackend::new(context, formats)?;
+        let mut cases = decoder_cases(backend.capabilities(), size);
+        let only = std::env::var("ONLY").unwrap_or_default();
+        cases.retain(|case| {
+            OPS.iter().any(|op| case.name().starts_with(&format!("{op} "))) && case.name().contains(&only)
+        });
+        require_cases(&backend, cases).await
+    });
+    assert!(count.unwrap_or_else(|e| panic!("{e}")) > 0);
+}
+
+#[test]
+fn f32_ops_match_the_reference() {
+    check(&GpuOptions { checked_shaders: true, ..Default::default() }, Format::F32, Size::Full);
+}
+
+#[test]
+fn f16_ops_match_the_reference() {
+    let formats = GpuFormats { floats: Format::F16, q8_activations: true };
+    check(&GpuOptions::default(), formats, Size::Full);
+}
+
+/// The kernels that software adapters are spared.
+#[test]
+fn hardware_kernels_match_the_reference() {
+    for format in [Format::F32, Format::F16] {
+        check(&GpuOptions { as_hardware: true, ..Default::default() }, format, Size::Small);
+    }
+}
+
+#[test]
+fn webgpu_default_limits_are_enough() {
+    let options = GpuOptions { default_limits: true, no_f16: true, no_subgroups: true, ..Default::default() };
+    check(&options, Format::F32, Size::Small);
+}
