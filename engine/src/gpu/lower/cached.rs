@@ -10,6 +10,7 @@ use crate::{
         kernel::{self, Kernel},
     },
     op::CachedAttention,
+    program::BufferId,
 };
 
 /// Contexts up to this are walked by one workgroup for each row and few heads.
@@ -45,7 +46,7 @@ fn joined_teams(features: Features) -> Option<&'static str> {
 pub fn cached_attention(l: &Lowering<'_>, o: &CachedAttention) -> Result<Vec<Dispatch>> {
     match o.tiles {
         None => rows(l, o),
-        Some(_) => Err(Error::Unsupported("tiles".into())),
+        Some(tiles) => prefill(l, o, tiles),
     }
 }
 
@@ -103,8 +104,8 @@ fn rows(l: &Lowering<'_>, o: &CachedAttention) -> Result<Vec<Dispatch>> {
         _ if direct => Binding::Buffer(o.out),
         _ => Binding::Scratch(u64::from(rows * heads * d4) * 16),
     };
-    let mut bindings =
-        vec![o.q, o.tokens, o.pages, o.cache].into_iter().map(Binding::Buffer).collect::<Vec<_>>();
+    let buffers = [o.q, o.tokens, o.pages, o.cache];
+    let mut bindings: Vec<Binding> = buffers.into_iter().map(Binding::Buffer).collect();
     bindings.push(out.clone());
     let grid = [kv_heads * parts, splits, rows.max(1)];
     let mut all = vec![dispatch(kernel, definitions, &params, bindings, grid)];
@@ -116,6 +117,52 @@ fn rows(l: &Lowering<'_>, o: &CachedAttention) -> Result<Vec<Dispatch>> {
         let definitions = define(&[("Y", l.word(o.out))]);
         all.push(dispatch(&kernel::ATTENTION_COMBINE, definitions, &params, bindings, grid));
     } else if !direct {
+        all.push(to_blocks(l, o, out));
+    }
+    Ok(all)
+}
+
+/// Tiles of rows of one slot.
+fn prefill(l: &Lowering<'_>, o: &CachedAttention, tiles: BufferId) -> Result<Vec<Dispatch>> {
+    let (heads, kv_heads, d4) = (o.heads as u32, o.kv_heads as u32, o.head_dim as u32 / 4);
+    let count = l.rows(tiles);
+    if count > super::MAX_GRID {
+        return Err(Error::Unsupported(format!("op cached_attention: {count} query tiles in one batch")));
+    }
+    let direct = l.word(o.out) != "q8";
+    // 16 KiB for keys and values together.
+    let stage = match d4 {
+        ..=16 => "32",
+        ..=32 => "16",
+        _ => "8",
+    };
+    let definitions = define(&[
+        ("X", l.word(o.q)),
+        ("C", l.word(o.cache)),
+        ("Y", if direct { l.word(o.out) } else { "f32" }),
+        ("D4", &format!("{d4}")),
+        ("STAGE", stage),
+        ("STAGED", &flag(l.features.barriers)),
+    ]);
+    let params = [
+        heads,
+        heads / kv_heads,
+        l.cols4(o.q),
+        l.cols4(o.cache),
+        kv_heads * d4,
+        l.program.spec(o.pages).cols as u32,
+        (o.scale * LOG2_E).to_bits(),
+    ];
+    let out = match direct {
+        true => Binding::Buffer(o.out),
+        false => Binding::Scratch(u64::from(l.rows(o.out) * heads * d4) * 16),
+    };
+    let buffers = [o.q, o.tokens, tiles, o.pages, o.cache];
+    let mut bindings: Vec<Binding> = buffers.into_iter().map(Binding::Buffer).collect();
+    bindings.push(out.clone());
+    let grid = [count.max(1), heads, 1];
+    let mut all = vec![dispatch(&kernel::ATTENTION_PREFILL, definitions, &params, bindings, grid)];
+    if !direct {
         all.push(to_blocks(l, o, out));
     }
     Ok(all)
