@@ -49,13 +49,12 @@ pub struct DeviceOptions {
     /// `None`: f16 on a GPU that has it, else f32.
     pub dtype: Option<Dtype>,
     pub adapter: AdapterChoice,
-    /// CPU threads; `None` for one a core.
+    /// CPU threads, 1 to [`MAX_THREADS`]; `None` for one a core.
     pub threads: Option<usize>,
 }
 
 /// More threads than any machine has processors.
-#[cfg(feature = "encoder-cpu")]
-const MAX_THREADS: usize = 1024;
+pub const MAX_THREADS: usize = 1024;
 
 /// An open device.
 pub(crate) struct Opened {

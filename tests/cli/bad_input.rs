@@ -132,12 +132,12 @@ fn a_batch_that_is_too_small_for_a_text() {
 #[test]
 fn no_gpu() {
     let model = Fixture::new("bert").path();
-    let said = run_without_gpu(&["--model", &model, "--device", "gpu", "x"]).fails(1);
+    let said = run_without_gpu(&["--model", &model, "--device", "gpu", "x"], b"").fails(1);
     assert_says(&said, &["no usable GPU", "driver"]);
     let said = run(&["--model", &model, "--device", "gpu", "--adapter", "no such card", "x"]).fails(1);
     assert_says(&said, &["no usable GPU"]);
     let said = run(&["--model", &model, "--device", "gpu", "--dtype", "int8", "x"]).fails(1);
     assert_says(&said, &["int8 runs on the CPU only"]);
-    let listed = run_without_gpu(&["--list-devices"]).succeeds().stdout;
+    let listed = run_without_gpu(&["--list-devices"], b"").succeeds().stdout;
     assert_says(&String::from_utf8(listed).unwrap(), &["no GPU", "cpu: "]);
 }

@@ -1,6 +1,7 @@
 //! `lfm2-embed` as its users run it, on the fixtures. A test target of the package that has the program.
 
 mod bad_input;
+mod cpu;
 mod support;
 
 use support::{Fixture, Run, cosine, embeddings, records, run, run_with};

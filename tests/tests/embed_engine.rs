@@ -119,6 +119,41 @@ fn deterministic_results_do_not_depend_on_the_batch() {
 }
 
 #[test]
+fn threads_change_nothing_on_the_cpu() {
+    let fixture = Fixture::new("modernbert");
+    let texts = fixture.texts();
+    let (texts, expected) = (borrowed(&texts), fixture.expected().floats("encode.embeddings"));
+    for (dtype, bound) in [(Dtype::F32, 1e-6), (Dtype::Int8, 3e-3)] {
+        let open = |threads| {
+            let device = Device::Cpu;
+            let device = DeviceOptions { device, dtype: Some(dtype), threads, ..DeviceOptions::default() };
+            EmbedEngine::open(fixture.path(), 512, &device, &EmbedOptions::default())
+        };
+        let one = open(Some(1)).unwrap().embed(&texts, None).unwrap();
+        for (vector, expected) in one.iter().zip(expected.chunks(one[0].len())) {
+            let off = cosine_distance(vector, expected);
+            assert!(off <= bound, "{dtype:?}: 1 - cosine is {off:e}");
+        }
+        for threads in [Some(2), Some(3), None] {
+            let mut engine = open(threads).unwrap();
+            assert_eq!(engine.embed(&texts, None).unwrap(), one, "{dtype:?} on {threads:?} threads");
+        }
+        for wrong in [0, 1025] {
+            let error = open(Some(wrong)).unwrap_err().to_string();
+            assert!(error.contains(&format!("{wrong} threads: 1 to 1024")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn f16_is_refused_on_the_cpu() {
+    let device = DeviceOptions { device: Device::Cpu, dtype: Some(Dtype::F16), ..DeviceOptions::default() };
+    let path = Fixture::new("bert").path().to_owned();
+    let error = EmbedEngine::open(path, 512, &device, &EmbedOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("f16 runs on GPUs: use --dtype f32 or int8"), "{error}");
+}
+
+#[test]
 fn a_folder_without_tokenizer_takes_ids() {
     let fixture = Fixture::new("bert");
     let copy = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, path::PathBuf};
 use clap::Parser;
 use inferencelayer::{
     cli::{input, logging, output},
-    device::{Device, Dtype},
+    device::{Device, Dtype, MAX_THREADS},
     engine::{gpu::AdapterChoice, op::PoolMode},
     sentence_transformers::parse_pool_mode,
 };
@@ -70,8 +70,8 @@ pub struct Args {
     pub deterministic: bool,
 
     /// Threads on the CPU [default: one a core].
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub threads: Option<usize>,
 
     /// The GPU to use: its number in --list-devices, or a part of its name.
     #[arg(long, value_name = "N|NAME", value_parser = adapter)]
@@ -104,6 +104,11 @@ pub struct Args {
 
 fn pool_mode(name: &str) -> Result<PoolMode, String> {
     parse_pool_mode(name).map_err(|e| e.to_string())
+}
+
+fn threads(number: &str) -> Result<usize, String> {
+    let threads = number.parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
+    threads.ok_or_else(|| format!("1 to {MAX_THREADS} threads are possible"))
 }
 
 fn adapter(choice: &str) -> Result<AdapterChoice, String> {
@@ -141,6 +146,8 @@ mod tests {
             &["x", "-m", "m", "--similarity", "a"],
             &["x", "-m", "m", "--input", "f", "a"],
             &["x", "-m", "m", "--device", "tpu", "a"],
+            &["x", "-m", "m", "--threads", "0", "a"],
+            &["x", "-m", "m", "--threads", "1025", "a"],
         ] {
             assert!(Args::try_parse_from(bad).is_err(), "{bad:?}");
         }

@@ -105,7 +105,7 @@ fn open_records(args: &Args) -> Result<Records> {
 fn open_engine(args: &Args) -> Result<EmbedEngine> {
     if let Some(threads) = args.threads {
         // Tokenising runs on rayon's own threads.
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.get()).build_global();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
         pool.map_err(|e| Error::Input(format!("--threads {threads}: {e}")))?;
     }
     let folder = find_model(args.model.as_deref().unwrap_or_default())?;
@@ -113,7 +113,7 @@ fn open_engine(args: &Args) -> Result<EmbedEngine> {
         device: args.device,
         dtype: args.dtype,
         adapter: args.adapter.clone().unwrap_or_default(),
-        threads: args.threads.map(Into::into),
+        threads: args.threads,
     };
     let options = EmbedOptions {
         pooling: (!args.pooling.is_empty()).then(|| args.pooling.clone()),
