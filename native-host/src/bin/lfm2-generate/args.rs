@@ -9,6 +9,16 @@ use inferencelayer::{
     engine::gpu::AdapterChoice,
 };
 
+/// Orders of sampling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum SamplerOrder {
+    /// Temperature first, as in Hugging Face's `generate`.
+    #[default]
+    Hf,
+    /// Temperature last, as in llama.cpp.
+    Llama,
+}
+
 /// Generates text with LFM2, Qwen3, Qwen2 and Llama models.
 ///
 /// The text alone goes to standard output; messages go to standard error. The exit status is 0 if all went well, 1 if
@@ -16,37 +26,57 @@ use inferencelayer::{
 #[derive(Debug, Parser)]
 #[command(name = "lfm2-generate", version, max_term_width = 110)]
 pub struct Args {
-    /// The folder of a model, or a GGUF file.
-    #[arg(long, short, value_name = "NAME")]
-    pub model: PathBuf,
+    /// The folder of a model, a GGUF file, an alias (see --list-models), or a hub id `owner/name`.
+    #[arg(long, short, value_name = "NAME", required_unless_present = "list_models")]
+    pub model: Option<String>,
+
+    /// The prompt: text that goes on. Special tokens that the model wants at the beginning are added.
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt_file", "prompt_ids"])]
+    pub prompt: Option<String>,
+
+    /// Read the prompt from a file, or from standard input if it is `-`.
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt_ids")]
+    pub prompt_file: Option<String>,
 
     /// The prompt as token ids, with commas between them.
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub prompt_ids: Vec<u32>,
 
+    /// If the prompt is longer than the context, leave its beginning out instead of failing.
+    #[arg(long)]
+    pub truncate: bool,
+
     /// Most tokens to generate; 0 only processes the prompt.
     #[arg(long, short = 'n', value_name = "MAX", default_value_t = 512)]
     pub max_tokens: usize,
 
-    /// Divides logits before sampling; 0 takes the most likely token.
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
-    pub temperature: f32,
+    /// Divides logits before sampling; 0 takes the most likely token [default: the model's, else 0].
+    #[arg(long, value_name = "T")]
+    pub temperature: Option<f32>,
 
-    /// Sample among this many of the most likely tokens; 0 among all.
-    #[arg(long, value_name = "K", default_value_t = 0)]
-    pub top_k: u32,
+    /// Sample among this many of the most likely tokens; 0 among all [default: the model's, else 0].
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<u32>,
 
-    /// Sample among the most likely tokens that together have this probability.
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
-    pub top_p: f32,
+    /// Sample among the most likely tokens that together have this probability [default: the model's, else 1].
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f32>,
 
-    /// Sample among tokens at least this times as likely as the most likely one.
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
-    pub min_p: f32,
+    /// Sample among tokens at least this times as likely as the most likely one [default: the model's, else 0].
+    #[arg(long, value_name = "P")]
+    pub min_p: Option<f32>,
 
-    /// Makes tokens less likely that were there before; 1 does nothing.
-    #[arg(long, value_name = "R", default_value_t = 1.0)]
-    pub repeat_penalty: f32,
+    /// Makes tokens less likely that were there before; 1 does nothing [default: the model's, else 1].
+    #[arg(long, value_name = "R")]
+    pub repeat_penalty: Option<f32>,
+
+    /// When temperature applies: before top-k, top-p and min-p, or after them.
+    #[arg(long, value_enum, default_value_t, value_name = "ORDER")]
+    pub sampler_order: SamplerOrder,
+
+    /// End the answer before this text; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
 
     /// Makes sampling repeatable.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -96,6 +126,10 @@ pub struct Args {
     /// Say on standard error where the time of one step goes, kernel by kernel (on GPUs with timestamps).
     #[arg(long)]
     pub profile: bool,
+
+    /// Show the models known by an alias, and stop.
+    #[arg(long)]
+    pub list_models: bool,
 
     /// How much is said on standard error.
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]

@@ -1,26 +1,34 @@
 //! `lfm2-generate`: a prompt in, text out.
 
 mod args;
+mod prompt;
 mod report;
 
-use std::{process::ExitCode, time::Instant};
+use std::{cell::RefCell, io, path::Path, process::ExitCode, time::Instant};
 
-use args::Args;
+use args::{Args, SamplerOrder};
 use clap::Parser;
 use inferencelayer::{
     Error, GenerateEngine, GenerateOptions, Result,
-    cli::{logging, progress::Bar, steps},
+    cli::{list, logging, model, progress::Bar, steps},
     device::DeviceOptions,
-    engine::generate::Sampling,
-    generate::{Finish, Session},
+    engine::generate::{Order, Sampling},
+    generate::{Finish, GenerateSettings, Session},
 };
-use report::{Answer, Timings};
+use prompt::Prompt;
+use report::Answer;
 
 fn main() -> ExitCode {
     let args = Args::parse();
     logging::init(args.log_level);
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the text has enough of it (`| head`).
+        Err(Error::Io { path, source })
+            if source.kind() == io::ErrorKind::BrokenPipe && path == Path::new(report::STDOUT) =>
+        {
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
@@ -29,33 +37,38 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
+    if args.list_models {
+        return report::print(&list::models());
+    }
+    let path = model::find(args.model.as_deref().unwrap_or_default())?;
+    // Read before the model is loaded, so that a wrong name shows at once.
+    let prompt = Prompt::read(args)?;
     let start = Instant::now();
-    let engine = open(args)?;
+    let engine = open(args, &path)?;
     let load = start.elapsed();
-    log::info!("{} on {}", args.model.display(), engine.device_name());
+    log::info!("{} on {}", path.display(), engine.device_name());
+    let ids = prompt.ids(&engine, args)?;
     let mut session = engine.session()?;
-    let mut answer = generate(args, &mut session)?;
+    let mut answer = generate(args, &engine, &mut session, ids)?;
     answer.timings.load = load;
     answer.memory = engine.memory();
     engine.save_pipelines();
     if args.json {
         report::json(&answer)?;
-    } else {
-        report::ids(&answer.ids)?;
     }
     if args.stats {
         eprint!("{}", report::stats(&answer));
     }
     if args.profile {
-        eprint!("{}", profile(args, &engine, &mut session)?);
+        eprint!("{}", profile(&answer.prompt_ids, &engine, &mut session)?);
     }
     Ok(())
 }
 
 /// Where the time of the step after the prompt goes.
-fn profile(args: &Args, engine: &GenerateEngine, session: &mut Session) -> Result<String> {
+fn profile(ids: &[u32], engine: &GenerateEngine, session: &mut Session) -> Result<String> {
     session.reset()?;
-    let mut answer = session.generate(&args.prompt_ids, 2, &Sampling::default())?;
+    let mut answer = session.generate(ids, 2, &Sampling::default())?;
     let mut lines = String::new();
     if let Some(token) = answer.next() {
         token?;
@@ -66,7 +79,7 @@ fn profile(args: &Args, engine: &GenerateEngine, session: &mut Session) -> Resul
     Ok(lines)
 }
 
-fn open(args: &Args) -> Result<GenerateEngine> {
+fn open(args: &Args, path: &Path) -> Result<GenerateEngine> {
     let device = DeviceOptions {
         device: args.device,
         dtype: args.dtype,
@@ -74,51 +87,90 @@ fn open(args: &Args) -> Result<GenerateEngine> {
         threads: args.threads.map(Into::into),
     };
     let options = GenerateOptions { device, context: args.context, sessions: 1, chunk: args.chunk.get() };
-    let bar = std::cell::RefCell::new(None::<Bar>);
+    let bar = RefCell::new(None::<Bar>);
     let progress = |done: u64, total: u64| {
         let mut bar = bar.borrow_mut();
         bar.get_or_insert_with(|| Bar::new(Some(total), "loading")).update(done, "loading".into());
     };
-    GenerateEngine::open_with_progress(&args.model, &options, Some(&progress))
+    GenerateEngine::open_with_progress(path, &options, Some(&progress))
 }
 
-fn generate(args: &Args, session: &mut Session) -> Result<Answer> {
-    let ids = &args.prompt_ids;
-    let mut answer = Answer { prompt_ids: ids.clone(), ..Answer::default() };
+/// The checkpoint's settings with those of the command line.
+fn settings(args: &Args, engine: &GenerateEngine) -> GenerateSettings {
+    let usual = engine.defaults().sampling.clone().unwrap_or_default();
+    let sampling = Sampling {
+        temperature: args.temperature.unwrap_or(usual.temperature),
+        top_k: args.top_k.unwrap_or(usual.top_k),
+        top_p: args.top_p.unwrap_or(usual.top_p),
+        min_p: args.min_p.unwrap_or(usual.min_p),
+        repetition_penalty: args.repeat_penalty.unwrap_or(usual.repetition_penalty),
+        order: match args.sampler_order {
+            SamplerOrder::Hf => Order::HuggingFace,
+            SamplerOrder::Llama => Order::Llama,
+        },
+        seed: args.seed,
+        ..usual
+    };
+    let (stop, ignore_eos) = (args.stop.clone(), args.ignore_eos);
+    GenerateSettings { sampling, max_tokens: args.max_tokens, stop, ignore_eos }
+}
+
+fn generate(args: &Args, engine: &GenerateEngine, session: &mut Session, ids: Vec<u32>) -> Result<Answer> {
+    let mut answer = Answer { prompt_ids: ids, ..Answer::default() };
+    let ids = answer.prompt_ids.clone();
     let start = Instant::now();
     if let Some(path) = &args.logits {
-        let logits = session.logits(ids)?;
+        let logits = session.logits(&ids)?;
         report::logits(path, &logits, ids.len())?;
         session.reset()?;
     }
     if args.max_tokens == 0 {
         if args.logits.is_none() {
-            session.logits(ids)?;
+            session.logits(&ids)?;
         }
-        answer.timings = Timings { prefill: start.elapsed(), ..Timings::default() };
+        answer.timings.prefill = start.elapsed();
         return Ok(answer);
     }
-    let sampling = Sampling {
-        temperature: args.temperature,
-        top_k: args.top_k,
-        top_p: args.top_p,
-        min_p: args.min_p,
-        repetition_penalty: args.repeat_penalty,
-        seed: args.seed,
-        ..Sampling::default()
-    };
+    let settings = settings(args, engine);
     let start = Instant::now();
-    for token in session.generate(ids, args.max_tokens, &sampling)? {
-        let token = token?;
+    let mut take = |id: u32, finish: Option<Finish>| {
         if answer.ids.is_empty() {
             answer.timings.prefill = start.elapsed();
         }
-        answer.ids.push(token.id);
-        answer.finish = token.finish;
+        answer.ids.push(id);
+        answer.finish = finish;
+    };
+    match engine.tokenizer() {
+        Ok(_) => {
+            let mut text = String::new();
+            for piece in engine.answer(session, &ids, &settings)? {
+                let piece = piece?;
+                take(piece.id, piece.finish);
+                if !args.json {
+                    report::print(&piece.text)?;
+                }
+                text += &piece.text;
+            }
+            if !args.json {
+                report::print("\n")?;
+            }
+            answer.text = Some(text);
+        }
+        // Without a tokenizer, ids are all there is.
+        Err(_) => {
+            let mut sampling = settings.sampling;
+            if !args.ignore_eos {
+                sampling.stop.clone_from(&engine.defaults().eos);
+            }
+            for token in session.generate(&ids, args.max_tokens, &sampling)? {
+                let token = token?;
+                take(token.id, token.finish);
+                if !args.json {
+                    report::print(&format!("{}\n", token.id))?;
+                }
+            }
+        }
     }
     answer.timings.decode = start.elapsed().saturating_sub(answer.timings.prefill);
-    match answer.finish {
-        Some(Finish::Stop | Finish::Length) => Ok(answer),
-        None => Err(Error::Input("the answer broke off".into())),
-    }
+    Ok(answer)
 }

@@ -27,6 +27,8 @@ pub struct Timings {
 pub struct Answer {
     pub prompt_ids: Vec<u32>,
     pub ids: Vec<u32>,
+    /// `None` for a model without a tokenizer.
+    pub text: Option<String>,
     pub finish: Option<Finish>,
     pub timings: Timings,
     /// Bytes held by the backend.
@@ -53,6 +55,7 @@ impl Answer {
 struct Json<'a> {
     prompt_ids: &'a [u32],
     ids: &'a [u32],
+    text: Option<&'a str>,
     finish_reason: Option<&'static str>,
     timings: JsonTimings,
     memory_bytes: u64,
@@ -75,9 +78,16 @@ fn finish_reason(finish: Option<Finish>) -> Option<&'static str> {
     })
 }
 
-fn write(text: &str) -> Result<()> {
+/// Name of standard output in errors.
+pub const STDOUT: &str = "standard output";
+
+/// Writes to standard output at once.
+///
+/// # Errors
+/// `Io`.
+pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io("standard output"))
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io(STDOUT))
 }
 
 /// One JSON object on standard output.
@@ -88,6 +98,7 @@ pub fn json(answer: &Answer) -> Result<()> {
     let value = Json {
         prompt_ids: &answer.prompt_ids,
         ids: &answer.ids,
+        text: answer.text.as_deref(),
         finish_reason: finish_reason(answer.finish),
         timings: JsonTimings {
             load: answer.timings.load.as_secs_f64(),
@@ -99,16 +110,7 @@ pub fn json(answer: &Answer) -> Result<()> {
         memory_bytes: answer.memory,
     };
     let text = serde_json::to_string(&value).map_err(|e| Error::Input(format!("the answer as JSON: {e}")))?;
-    write(&(text + "\n"))
-}
-
-/// Token ids on one line of standard output.
-///
-/// # Errors
-/// `Io`.
-pub fn ids(ids: &[u32]) -> Result<()> {
-    let words: Vec<String> = ids.iter().map(u32::to_string).collect();
-    write(&(words.join(",") + "\n"))
+    print(&(text + "\n"))
 }
 
 /// Times and memory, for people.

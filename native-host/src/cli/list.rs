@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, thread};
 
-use inferencelayer::engine::{
+use inferencelayer_engine::{
     gpu::{AdapterDescription, list_adapters},
     task::block_on,
 };
@@ -62,7 +62,7 @@ fn bytes(n: u64) -> String {
 #[cfg(feature = "net")]
 pub fn models() -> String {
     let mut text = String::new();
-    for entry in inferencelayer::hub::catalogue::ENTRIES {
+    for entry in crate::hub::catalogue::ENTRIES {
         let _ = writeln!(text, "{}: {} ({})", entry.alias, entry.about, entry.licence);
         for source in entry.sources {
             let _ = writeln!(text, "   {}: {}", source.describe(), source.note());
