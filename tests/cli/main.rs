@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cpu;
+mod generate;
 mod support;
 
 use support::{Fixture, Run, cosine, embeddings, records, run, run_with};
