@@ -25,6 +25,7 @@ struct Router {
     scale: f32,
     /// Pairs of experts that score the same.
     ties: bool,
+    usage: WeightUse,
     spare: usize,
 }
 
@@ -39,6 +40,8 @@ pub fn route(suite: &Suite, all: &mut Vec<Case>) {
         normalize: None,
         scale: 1.0,
         ties: false,
+        // Models keep it in f32.
+        usage: WeightUse::Vector,
         spare: 2,
     };
     let mut list = Vec::new();
@@ -50,6 +53,7 @@ pub fn route(suite: &Suite, all: &mut Vec<Case>) {
         list.push(Router { scoring, normalize: Some(0.25), ..base.clone() });
         list.push(Router { scoring, ties: true, used: 3, ..base.clone() });
     }
+    list.push(Router { usage: WeightUse::Matrix, ..base.clone() });
     for (experts, used) in [(1, 1), (4, 4), (5, 3), (32, 4), (60, 6)] {
         list.push(Router { experts, used, spare: 0, ..base.clone() });
     }
@@ -92,7 +96,7 @@ fn route_graph(b: &mut Builder, o: &Router, x: DType, apart: f32) -> Result<()> 
         values.extend(row);
     }
     let x = b.given(x, Count::Tokens, cols, &values)?;
-    let weight = b.weight_from(Format::F32, WeightUse::Matrix, (experts, cols), &weight)?;
+    let weight = b.weight_from(Format::F32, o.usage, (experts, cols), &weight)?;
     let bias = match o.bias {
         true => Some(b.weight_from(Format::F32, WeightUse::Vector, (1, experts), &bias)?),
         false => None,

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Result,
-    op::{Op, SETTING_WORDS, Sample, Setting},
+    op::{MOST_STOPS, Op, SETTING_WORDS, Sample, Setting},
     program::Count,
     tensor::DType,
 };
@@ -33,6 +33,8 @@ struct Knobs {
     repetition: f32,
     frequency: f32,
     presence: f32,
+    /// So many of the tokens end the sequence, and more are listed.
+    stops: u32,
 }
 
 const GREEDY: Knobs = Knobs {
@@ -44,11 +46,12 @@ const GREEDY: Knobs = Knobs {
     repetition: 1.0,
     frequency: 0.0,
     presence: 0.0,
+    stops: 0,
 };
 const WARM: Knobs = Knobs { temperature: 0.8, ..GREEDY };
 
 impl Knobs {
-    fn words(&self, random: &mut Random) -> [u32; SETTING_WORDS] {
+    fn words(&self, random: &mut Random, vocab: usize) -> [u32; SETTING_WORDS] {
         let mut words = [0; SETTING_WORDS];
         let mut set = |setting: Setting, word| words[setting as usize] = word;
         set(Setting::Flags, self.flags);
@@ -62,6 +65,8 @@ impl Knobs {
         set(Setting::Repetition, self.repetition.to_bits());
         set(Setting::Frequency, self.frequency.to_bits());
         set(Setting::Presence, self.presence.to_bits());
+        set(Setting::StopCount, self.stops);
+        words[Setting::Stops as usize..][..MOST_STOPS].fill_with(|| random.below(vocab));
         words
     }
 }
@@ -116,6 +121,13 @@ pub fn sample(suite: &Suite, all: &mut Vec<Case>) {
     push(all, Options { what: "in place, spare", targets: false, spare: 2, both: false, ..more.clone() });
     push(all, Options { what: "without bias and mask", both: false, ..more.clone() });
     push(all, Options { what: "one token", vocab: 1, ..more.clone() });
+    let ends = [0, 1, 4, 8].map(|stops| [Knobs { stops, ..GREEDY }, Knobs { stops, ..WARM }]).concat();
+    for vocab in [1, 12] {
+        for targets in [false, true] {
+            let knobs = ends.clone();
+            push(all, Options { what: "the end", vocab, knobs, targets, ..more.clone() });
+        }
+    }
     push(all, Options { what: "four tokens", vocab: 4, ..more.clone() });
     let masked = vec![Knobs { flags: MASK, ..GREEDY }, Knobs { flags: MASK | BIAS, top_k: 3, ..WARM }];
     push(all, Options { what: "nothing allowed", knobs: masked.clone(), allowed: 0.0, ..more.clone() });
@@ -136,16 +148,16 @@ pub fn sample(suite: &Suite, all: &mut Vec<Case>) {
 
 /// Settings by what they show; each list is one run, a slot each.
 fn settings() -> Vec<(&'static str, Vec<Knobs>)> {
-    let penalties = Knobs { repetition: 1.3, frequency: 0.4, presence: 0.7, ..GREEDY };
+    let penalties = Knobs { repetition: 1.31, frequency: 0.4, presence: 0.7, ..GREEDY };
     let alone = [
-        Knobs { repetition: 1.5, ..GREEDY },
-        Knobs { repetition: 0.6, ..GREEDY },
+        Knobs { repetition: 1.53, ..GREEDY },
+        Knobs { repetition: 0.61, ..GREEDY },
         Knobs { frequency: 0.9, ..GREEDY },
         Knobs { presence: 1.1, ..GREEDY },
     ];
     let late = |knobs: Knobs| Knobs { flags: knobs.flags | LATE, ..knobs };
     let all = Knobs { top_k: 20, top_p: 0.9, min_p: 0.02, flags: MASK | BIAS, ..WARM };
-    let all = Knobs { repetition: 1.2, frequency: 0.2, presence: 0.3, ..all };
+    let all = Knobs { repetition: 1.21, frequency: 0.2, presence: 0.3, ..all };
     let order = Knobs { temperature: 2.5, top_p: 0.7, min_p: 0.1, ..WARM };
     let top_k = |k| Knobs { top_k: k, ..WARM };
     let top_p = |p| Knobs { top_p: p, ..WARM };
@@ -226,7 +238,8 @@ fn graph(b: &mut Builder, o: &Options) -> Result<()> {
     let slot_of = |s: usize| if o.targets { slots - 1 - s } else { s };
     let mut settings = vec![0; slots * SETTING_WORDS];
     for (s, knobs) in o.knobs.iter().enumerate() {
-        settings[slot_of(s) * SETTING_WORDS..][..SETTING_WORDS].copy_from_slice(&knobs.words(&mut b.random));
+        settings[slot_of(s) * SETTING_WORDS..][..SETTING_WORDS]
+            .copy_from_slice(&knobs.words(&mut b.random, o.vocab));
     }
     let counts: Vec<u32> =
         (0..slots * cols).map(|_| [0, 0, 0, 1, 2, 3, 6][b.random.below(7) as usize]).collect();

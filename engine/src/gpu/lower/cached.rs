@@ -2,7 +2,7 @@
 
 use alloc::{format, vec, vec::Vec};
 
-use super::{Binding, Dispatch, Lowering, define, dispatch, flag, fold};
+use super::{Binding, Dispatch, Lowering, define, dispatch, flag, fold, rows::to_q8};
 use crate::{
     Error, Result,
     gpu::{
@@ -26,8 +26,8 @@ const LOG2_E: f32 = core::f32::consts::LOG2_E;
 fn split_of(context: u32) -> u32 {
     match context {
         0..=WHOLE => WHOLE,
-        ..=8192 => 256,
-        ..=32_768 => 512,
+        _ if context <= 8192 => 256,
+        _ if context <= 32_768 => 512,
         _ => 1024,
     }
 }
@@ -117,7 +117,7 @@ fn rows(l: &Lowering<'_>, o: &CachedAttention) -> Result<Vec<Dispatch>> {
         let definitions = define(&[("Y", l.word(o.out))]);
         all.push(dispatch(&kernel::ATTENTION_COMBINE, definitions, &params, bindings, grid));
     } else if !direct {
-        all.push(to_blocks(l, o, out));
+        all.push(to_q8(l, out, o.out));
     }
     Ok(all)
 }
@@ -130,16 +130,22 @@ fn prefill(l: &Lowering<'_>, o: &CachedAttention, tiles: BufferId) -> Result<Vec
         return Err(Error::Unsupported(format!("op cached_attention: {count} query tiles in one batch")));
     }
     let direct = l.word(o.out) != "q8";
+    let y = if direct { l.word(o.out) } else { "f32" };
+    // Cooperative matrices take whole fragments of f16 operands.
+    let coop = l.features.cooperative_matrix
+        && (l.word(o.q), l.word(o.cache)) == ("f16", "f16")
+        && matches!(o.head_dim, 32 | 64 | 128)
+        && l.cols4(o.q).is_multiple_of(2);
     // 16 KiB for keys and values together.
     let stage = match d4 {
-        ..=16 => "32",
-        ..=32 => "16",
+        0..=16 => "32",
+        17..=32 => "16",
         _ => "8",
     };
     let definitions = define(&[
         ("X", l.word(o.q)),
         ("C", l.word(o.cache)),
-        ("Y", if direct { l.word(o.out) } else { "f32" }),
+        ("Y", y),
         ("D4", &format!("{d4}")),
         ("STAGE", stage),
         ("STAGED", &flag(l.features.barriers)),
@@ -160,19 +166,16 @@ fn prefill(l: &Lowering<'_>, o: &CachedAttention, tiles: BufferId) -> Result<Vec
     let buffers = [o.q, o.tokens, tiles, o.pages, o.cache];
     let mut bindings: Vec<Binding> = buffers.into_iter().map(Binding::Buffer).collect();
     bindings.push(out.clone());
-    let grid = [count.max(1), heads, 1];
-    let mut all = vec![dispatch(&kernel::ATTENTION_PREFILL, definitions, &params, bindings, grid)];
+    let mut all = if coop {
+        let definitions = define(&[("Y", y), ("HEAD_DIM", &format!("{}", o.head_dim))]);
+        let grid = [heads, count.max(1), 1];
+        vec![dispatch(&kernel::ATTENTION_PREFILL_COOP, definitions, &params, bindings, grid)]
+    } else {
+        let grid = [count.max(1), heads, 1];
+        vec![dispatch(&kernel::ATTENTION_PREFILL, definitions, &params, bindings, grid)]
+    };
     if !direct {
-        all.push(to_blocks(l, o, out));
+        all.push(to_q8(l, out, o.out));
     }
     Ok(all)
-}
-
-/// Rounds rows of f32 in scratch memory to the op's 8-bit blocks.
-fn to_blocks(l: &Lowering<'_>, o: &CachedAttention, rows: Binding) -> Dispatch {
-    let grid = fold(l.rows(o.out));
-    let definitions = define(&[("X", "f32"), ("Y", l.word(o.out)), ("UNIT", &flag(false))]);
-    let cols4 = l.cols4(o.out);
-    let params = [cols4, cols4, l.count(o.out), grid[0]];
-    dispatch(&kernel::NORMALIZE, definitions, &params, vec![rows, Binding::Buffer(o.out)], grid)
 }

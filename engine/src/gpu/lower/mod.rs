@@ -2,8 +2,10 @@
 
 mod attention;
 mod cached;
+mod experts;
 mod linear;
 mod rows;
+mod sample;
 mod stored;
 
 use alloc::{format, string::ToString, vec, vec::Vec};
@@ -77,10 +79,11 @@ impl Lowering<'_> {
             Op::Normalize(o) => rows::normalize(self, o),
             Op::StoreKv(o) => stored::store_kv(self, o),
             Op::ShortConv(o) => stored::short_conv(self, o),
+            Op::Sample(o) => sample::sample(self, o),
             Op::CachedAttention(o) => cached::cached_attention(self, o),
-            Op::Route(_) | Op::ExpertGatedLinear(_) | Op::ExpertLinear(_) | Op::Sample(_) => {
-                Err(Error::Unsupported(format!("op {}: the GPU backend has no kernel for it", op.name())))
-            }
+            Op::Route(o) => experts::route(self, o),
+            Op::ExpertGatedLinear(o) => experts::expert_gated_linear(self, o),
+            Op::ExpertLinear(o) => experts::expert_linear(self, o),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::{
     Error, Result,
     gpu::kernel,
     op::{Embed, Norm, NormKind, NormParams, Normalize, Pool, PoolMode, Rope},
+    program::BufferId,
     tensor::DType,
 };
 
@@ -123,4 +124,12 @@ pub fn normalize(l: &Lowering<'_>, o: &Normalize) -> Result<Vec<Dispatch>> {
     let params = [l.cols4(o.x), l.cols4(o.out), l.count(o.x), grid[0]];
     let bindings = vec![Binding::Buffer(o.x), Binding::Buffer(o.out)];
     one(dispatch(&kernel::NORMALIZE, definitions, &params, bindings, grid))
+}
+
+/// Rounds rows of f32 in scratch memory to the 8-bit blocks of `out`, for kernels that cannot write them.
+pub fn to_q8(l: &Lowering<'_>, scratch: Binding, out: BufferId) -> Dispatch {
+    let grid = fold(l.rows(out));
+    let definitions = define(&[("X", "f32"), ("Y", l.word(out)), ("UNIT", &flag(false))]);
+    let params = [l.cols4(out), l.cols4(out), l.count(out), grid[0]];
+    dispatch(&kernel::NORMALIZE, definitions, &params, vec![scratch, Binding::Buffer(out)], grid)
 }
