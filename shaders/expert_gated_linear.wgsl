@@ -1,5 +1,5 @@
-//! permute X f32 f16
-//! permute W f32 f16
+//! permute X f32 f16 q8
+//! permute W f32 f16 q8_0 q8_1 q8_f q4_0 q4_1 q2_k q3_k q4_k q5_k q6_k iq4_xs
 //! permute Y f32 f16 q8
 //! permute ACT none gelu gelu_tanh relu silu tanh sigmoid
 //! permute COLS 4 32
@@ -9,7 +9,6 @@
 #define Q8_THREADS 256
 #import experts
 #import activation
-#import q8
 
 #buffer y $Y write
 
@@ -24,8 +23,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // Columns past the end repeat the last one.
     let column = min(group.x * $COLSu + thread / $LANESu, params.n - 1u);
     let gate = expert_of(row, index % params.used) * 2u * params.n + column;
-    sums[thread] = part_of(gate, row * params.k4, lane);
-    sums[$THREADSu + thread] = part_of(gate + params.n, row * params.k4, lane);
+    sums[thread] = part_of(gate, row, params.k4, 0u, lane);
+    sums[$THREADSu + thread] = part_of(gate + params.n, row, params.k4, 0u, lane);
     add_up(thread);
     let first = min(thread, $COLSu / 4u - 1u) * 4u;
     let there = thread < $COLSu / 4u && group.x * $COLSu + first < params.n;

@@ -1,5 +1,5 @@
-//! permute X f32 f16
-//! permute W f32 f16
+//! permute X f32 f16 q8
+//! permute W f32 f16 q8_0 q8_1 q8_f q4_0 q4_1 q2_k q3_k q4_k q5_k q6_k iq4_xs
 //! permute Y f32 f16
 //! permute RESIDUAL none f32 f16
 // The sum of what each chosen expert of a row makes of its own columns of x, times the expert's weight, plus a residual.
@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var sum = 0.0;
     for (var i = 0u; i < params.used; i++) {
         let w_row = expert_of(row, i) * params.n + column;
-        sum += share_of(row, i) * part_of(w_row, (row * params.used + i) * params.k4, lane);
+        sum += share_of(row, i) * part_of(w_row, row, params.used * params.k4, i * params.k4, lane);
     }
     sums[thread] = sum;
     add_up(thread);

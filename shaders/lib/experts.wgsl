@@ -1,6 +1,11 @@
 // What the linear kernels of experts share: parameters, buffers, and which expert a row takes. A workgroup makes COLS
 // columns; LANES invocations share each column's sum, which they add up in a fixed order.
 #import counts
+#import blocks
+#if X == q8
+#define Q8_READS 1
+#endif
+#import q8
 
 struct Params {
     k4: u32,           // columns that go into an expert / 4
@@ -14,7 +19,9 @@ struct Params {
 
 #buffer x $X
 #raw routes array<f32>
-#buffer w $W
+#define W_BUFFER w
+#define FORMAT $W
+#use weight_rows
 
 #define THREADS 256
 #define LANES 256/$COLS
@@ -29,11 +36,21 @@ fn share_of(row: u32, i: u32) -> f32 {
     return routes[row * ((params.used + 1u) / 2u) * 4u + params.used + i];
 }
 
-// What a row of w from group `at` on has in common with a row of x, as far as this invocation's groups go.
-fn part_of(w_row: u32, x_first: u32, lane: u32) -> f32 {
+// Group of four of a row of x, which has x4 of them.
+fn x_of(row: u32, x4: u32, group: u32) -> vec4<f32> {
+#if X == q8
+    return load_q8(row, x4, group);
+#else
+    return load_x(row * x4 + group);
+#endif
+}
+
+// The product of a row of w and a row of x from group `first` on, as far as this invocation's groups go.
+fn part_of(w_row: u32, row: u32, x4: u32, first: u32, lane: u32) -> f32 {
+    let row_at = row_w(w_row, params.k4);
     var sum = 0.0;
     for (var k = lane; k < params.k4; k += $LANESu) {
-        sum += dot(load_x(x_first + k), load_w(w_row * params.k4 + k));
+        sum += dot(x_of(row, x4, first + k), at_w(row_at, params.k4, k));
     }
     return sum;
 }

@@ -69,7 +69,7 @@ fn weight(
     sink.finish()
 }
 
-fn matrix(b: &mut Builder, format: Format, rows: usize, cols: usize) -> Result<Weight> {
+pub fn matrix(b: &mut Builder, format: Format, rows: usize, cols: usize) -> Result<Weight> {
     weight(b, format, WeightUse::Matrix, (rows, cols), 3.0 / libm::sqrtf(cols as f32))
 }
 

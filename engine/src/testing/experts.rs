@@ -4,6 +4,7 @@ use alloc::{format, vec, vec::Vec};
 
 use super::{
     Case, Suite, Work,
+    blocks::matrix,
     build::{Builder, Sizes},
 };
 use crate::{
@@ -152,6 +153,20 @@ fn shapes(suite: &Suite) -> Vec<Shape> {
     list
 }
 
+/// Experts with weights in blocks: formats, what is multiplied by them, and shapes.
+fn blocks(suite: &Suite) -> Vec<(Format, DType, Shape)> {
+    let mut all = Vec::new();
+    for (f, &format) in suite.capabilities.blocks.iter().enumerate() {
+        let cols = format.block() * (1 + f % 3);
+        for (i, x) in suite.factors().into_iter().enumerate() {
+            if suite.full || (f + i) % 3 == 0 {
+                all.push((format, x, Shape { rows: 2, cols, width: 36, experts: 5, used: 2, spare: f % 2 }));
+            }
+        }
+    }
+    all
+}
+
 /// Routes to experts drawn without repetition, with weights of their own.
 fn routes(b: &mut Builder, s: &Shape) -> crate::program::BufferId {
     let cols = (2 * s.used).next_multiple_of(4);
@@ -168,6 +183,7 @@ fn routes(b: &mut Builder, s: &Shape) -> crate::program::BufferId {
 }
 
 pub fn expert_gated_linear(suite: &Suite, all: &mut Vec<Case>) {
+    gated_by_blocks(suite, all);
     for shape in shapes(suite) {
         for activation in [Activation::Silu, Activation::Gelu, Activation::None] {
             if activation != Activation::Silu && shape.cols > 64 {
@@ -196,7 +212,49 @@ pub fn expert_gated_linear(suite: &Suite, all: &mut Vec<Case>) {
     }
 }
 
+fn gated_by_blocks(suite: &Suite, all: &mut Vec<Case>) {
+    for (format, x, s) in blocks(suite) {
+        // What goes on in 8-bit blocks comes in them too.
+        let s = if x == DType::Q8 { Shape { width: 64, ..s } } else { s };
+        let name = format!("expert_gated_linear {s:?} {format} {x:?}->{x:?}");
+        let tolerance = suite.blocks_tolerance(x, x);
+        all.push(Case::new(name, Sizes::rows(s.rows, s.spare), tolerance, move |b| {
+            let routes = routes(b, &s);
+            let x_buffer = b.uniform(x, Count::Tokens, s.cols, 1.0)?;
+            let weight = matrix(b, format, s.experts * 2 * s.width, s.cols)?;
+            let result = b.result(x, Count::Tokens, s.used * s.width);
+            b.scale_at_least(1.0);
+            b.push(Op::ExpertGatedLinear(ExpertGatedLinear {
+                x: x_buffer,
+                routes,
+                used: s.used,
+                weight,
+                activation: Activation::Silu,
+                out: result,
+            }))?;
+            b.read_back(x, Count::Tokens, s.used * s.width, result)
+        }));
+    }
+}
+
+fn linear_by_blocks(suite: &Suite, all: &mut Vec<Case>) {
+    for (format, x, s) in blocks(suite) {
+        let name = format!("expert_linear {s:?} {format} {x:?}");
+        let tolerance = suite.blocks_tolerance(x, DType::F32);
+        all.push(Case::new(name, Sizes::rows(s.rows, s.spare), tolerance, move |b| {
+            let routes = routes(b, &s);
+            let x = b.uniform(x, Count::Tokens, s.used * s.cols, 1.0)?;
+            let weight = matrix(b, format, s.experts * s.width, s.cols)?;
+            let out = b.output(Count::Tokens, s.width, None);
+            b.scale_at_least(1.0);
+            let residual = None;
+            b.push(Op::ExpertLinear(ExpertLinear { x, routes, used: s.used, weight, residual, out }))
+        }));
+    }
+}
+
 pub fn expert_linear(suite: &Suite, all: &mut Vec<Case>) {
+    linear_by_blocks(suite, all);
     for shape in shapes(suite) {
         for residual in [None].into_iter().chain(suite.dtypes().iter().map(|r| Some(*r))) {
             for (x, out) in suite.pairs() {

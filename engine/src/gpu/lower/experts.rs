@@ -22,6 +22,10 @@ pub fn route(l: &Lowering<'_>, o: &Route) -> Result<Vec<Dispatch>> {
         let why = format!("op route: {experts} experts; the GPU backend can choose from {MOST_EXPERTS}");
         return Err(Error::Unsupported(why));
     }
+    if o.weight.format().is_block() {
+        let why = format!("op route: weight `{}` in blocks of {}", o.weight.name(), o.weight.format());
+        return Err(Error::Unsupported(why));
+    }
     let scoring = match o.scoring {
         Scoring::Softmax => "softmax",
         Scoring::Sigmoid => "sigmoid",
