@@ -217,3 +217,8 @@ fn check_all(make: backends::Make) {
 fn reference() {
     check_all(backends::REFERENCE);
 }
+
+#[test]
+fn gpu() {
+    check_all(backends::GPU_F32);
+}

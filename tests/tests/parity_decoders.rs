@@ -193,3 +193,19 @@ fn reference() {
 fn reference_in_f16() {
     check_all(backends::REFERENCE_F16);
 }
+
+#[test]
+fn gpu_f32() {
+    check_all(backends::GPU_F32);
+}
+
+#[test]
+fn gpu_f16() {
+    check_all(backends::GPU_F16);
+}
+
+#[test]
+fn hardware_kernels() {
+    check_all(backends::HARDWARE_F32);
+    check_all(backends::HARDWARE_F16);
+}
