@@ -6,6 +6,9 @@
 #import counts
 #import norm
 #define Q8_THREADS 64
+#if X == q8
+#define Q8_READS 1
+#endif
 #import q8
 
 struct Params {

@@ -23,20 +23,21 @@ fn f32_ops_match_the_reference() {
 
 #[test]
 fn f16_ops_match_the_reference() {
-    let formats = GpuFormats { floats: Format::F16, q8_activations: false };
+    let formats = GpuFormats { floats: Format::F16, q8_activations: true };
     check(&GpuOptions::default(), formats, Size::Full);
 }
 
 /// The kernels that software adapters are spared.
 #[test]
 fn hardware_kernels_match_the_reference() {
-    for format in [Format::F32, Format::F16] {
-        check(&GpuOptions { as_hardware: true, ..Default::default() }, format, Size::Small);
+    for floats in [Format::F32, Format::F16] {
+        let formats = GpuFormats { floats, q8_activations: floats == Format::F16 };
+        check(&GpuOptions { as_hardware: true, ..Default::default() }, formats, Size::Small);
     }
 }
 
 #[test]
 fn webgpu_default_limits_are_enough() {
     let options = GpuOptions { default_limits: true, no_f16: true, no_subgroups: true, ..Default::default() };
-    check(&options, Format::F32, Size::Small);
+    check(&options, GpuFormats { floats: Format::F32, q8_activations: true }, Size::Small);
 }

@@ -48,6 +48,7 @@ fn residual_of(row: u32, col: u32) -> vec4<f32> {
 #endif
 }
 
+#if Y != q8
 // Four neighbouring outputs of one row.
 fn finish(row: u32, col: u32, sum: vec4<f32>) {
     store_y(row * params.out4 + col / 4u, activate(sum + bias_of(col)) + residual_of(row, col));
@@ -58,3 +59,4 @@ fn finish_gated(row: u32, col: u32, gate_sum: vec4<f32>, up_sum: vec4<f32>) {
     let up = up_sum + up_bias_of(col);
     store_y(row * params.out4 + col / 4u, activate(gate_sum + bias_of(col)) * up);
 }
+#endif

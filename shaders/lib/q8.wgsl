@@ -1,12 +1,13 @@
 // Rows of signed 8-bit values in blocks of 32 (engine/src/quant/q8.rs has the layout and the rule of rounding).
-// The including kernel defines Q8_THREADS, the threads of a workgroup, if it stores such rows: then its buffer is `y`.
+// The including kernel defines Q8_THREADS, the threads of a workgroup, if it stores such rows: then its buffer is `y`;
+// and Q8_READS if it reads such rows group by group: then its buffer is `x`.
 
 // Words of a row of 4 * cols4 columns.
 fn q8_row_words(cols4: u32) -> u32 {
     return (cols4 + cols4 / 4u + 3u) & ~3u;
 }
 
-#if X == q8
+#if Q8_READS
 // Group of four columns of a row of x.
 fn load_q8(row: u32, cols4: u32, group: u32) -> vec4<f32> {
     let base = row * q8_row_words(cols4);

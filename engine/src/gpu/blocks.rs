@@ -67,6 +67,11 @@ impl Layout {
         Some(Layout { word, bits, offset, group, scales })
     }
 
+    /// Whether an integer takes a byte.
+    pub fn whole_bytes(self) -> bool {
+        self.bits == 8
+    }
+
     /// Bytes of a row of `cols` values, whole blocks.
     pub const fn row_bytes(self, cols: usize) -> usize {
         let (low, high) = match self.bits {
@@ -170,7 +175,13 @@ mod tests {
                 assert!(!format.is_block());
                 continue;
             };
-            for kernel in [kernel::EMBED, kernel::LINEAR_DIRECT, kernel::LINEAR_ROWS, kernel::LINEAR_TILED] {
+            for kernel in [
+                kernel::EMBED,
+                kernel::LINEAR_DIRECT,
+                kernel::LINEAR_ROWS,
+                kernel::LINEAR_TILED,
+                kernel::LINEAR_VEC,
+            ] {
                 let known = kernel.text.lines().any(|l| {
                     l.starts_with("//! permute ") && l.split_whitespace().any(|word| word == layout.word)
                 });

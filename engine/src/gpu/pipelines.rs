@@ -89,7 +89,7 @@ impl Pipelines {
         let borrowed: Vec<_> = definitions.iter().map(|(k, v)| (*k, v.as_str())).collect();
         let expanded = template::expand(kernel.text, &borrowed)
             .map_err(|e| Error::Gpu(alloc::format!("shaders/{}.wgsl: {e}", kernel.name)))?;
-        let mut wgsl = prelude(kernel);
+        let mut wgsl = prelude(kernel, definitions);
         wgsl.push_str(&expanded.wgsl);
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
@@ -151,14 +151,16 @@ impl Pipelines {
 }
 
 /// Lines that a target's shader compiler wants before a kernel.
-fn prelude(kernel: &Kernel) -> String {
+fn prelude(kernel: &Kernel, definitions: &Definitions) -> String {
+    // A kernel that can do without subgroups says so.
+    let subgroups = !definitions.iter().any(|(key, word)| *key == "SUBGROUPS" && word == "0");
     let mut text = String::new();
     for need in kernel.needs {
         match *need {
             "f16" => text.push_str("enable f16;\n"),
             "coop" => text.push_str("enable wgpu_cooperative_matrix;\n"),
             // Browsers require the line, naga rejects it.
-            "subgroups" if cfg!(target_arch = "wasm32") => text.push_str("enable subgroups;\n"),
+            "subgroups" if cfg!(target_arch = "wasm32") && subgroups => text.push_str("enable subgroups;\n"),
             _ => {}
         }
     }

@@ -4,12 +4,12 @@ use inferencelayer_engine::{
     backend::{self, Backend, Capabilities},
     reference::Reference,
     task::block_on,
-    tensor::{DType, Weight},
-    testing::{Deviation, compare, tolerance},
+    tensor::{DType, Format, Weight, WeightUse},
+    testing::{Deviation, Work, compare, tolerance},
 };
 
 use super::{
-    costs::Types,
+    costs::{Formats, Types},
     data::{Data, Sample},
     problem::Problem,
     record::{self, Recorded},
@@ -24,13 +24,23 @@ pub struct KeepF32 {
 }
 
 impl KeepF32 {
-    /// The op's element types on a backend with these capabilities.
-    pub fn types(self, problem: &Problem, capabilities: &Capabilities) -> Types {
-        let preferred = |keep: bool| if keep { DType::F32 } else { capabilities.activations };
+    /// The op's element types where weights have these formats.
+    pub fn types<'a>(self, problem: &Problem, formats: impl Into<Formats<'a>>) -> Types {
+        let formats = formats.into();
+        let preferred = |keep: bool| if keep { DType::F32 } else { formats.capabilities.activations };
         let o = problem.operands();
         let x = preferred(self.x || (o.in_place && self.out));
         let out = if o.in_place { x } else { preferred(self.out || o.f32_out) };
-        Types { x, out }
+        let factor = match (problem.work(), formats.blocks) {
+            (Work::Dot, Some(blocks)) => formats.capabilities.linear_input(o.rows[0], blocks),
+            _ => x,
+        };
+        if self.x || factor != DType::Q8 {
+            return Types { x, out };
+        }
+        // What a gated op makes is multiplied by blocks next.
+        let gated = matches!(problem, Problem::GatedLinear(_)) && !self.out && o.out.1.is_multiple_of(32);
+        Types { x: factor, out: if gated { DType::Q8 } else { out } }
     }
 }
 
@@ -54,11 +64,10 @@ fn pick(values: &[f32], rows: &[usize], cols: usize) -> Vec<f32> {
 
 /// What the reference says of a sample, for variants that keep the same formats.
 #[derive(Debug, Default)]
-pub struct Expectations(Vec<(Capabilities, Types, Vec<f32>)>);
+pub struct Expectations(Vec<(Capabilities, Option<Format>, Types, Vec<f32>)>);
 
 impl Expectations {
-    /// Values of the sample's compared rows, with weights and buffers rounded as a backend with these
-    /// capabilities keeps them.
+    /// Values of the sample's compared rows, with weights and buffers rounded as these formats keep them.
     ///
     /// # Errors
     /// Those of the op's check, and of the reference.
@@ -66,21 +75,23 @@ impl Expectations {
         &mut self,
         data: &Data,
         sample: &Sample,
-        capabilities: &Capabilities,
+        formats: Formats<'_>,
         types: Types,
     ) -> Result<Vec<f32>> {
+        let capabilities = formats.capabilities;
         let same = |c: &Capabilities| {
             (c.activations, c.matrices, c.tables)
                 == (capabilities.activations, capabilities.matrices, capabilities.tables)
         };
-        if let Some((.., values)) = self.0.iter().find(|(c, t, _)| same(c) && *t == types) {
+        let known = self.0.iter().find(|(c, b, t, _)| same(c) && *b == formats.blocks && *t == types);
+        if let Some((.., values)) = known {
             return Ok(values.clone());
         }
         let reference = Reference::new();
-        let weights = record::weights(&sample.problem, &data.weights, &reference, capabilities)?;
+        let weights = record::weights(&sample.problem, &data.weights, &reference, formats)?;
         let recorded = record::once(&sample.problem, &sample.streams, &weights, types)?;
         let values = pick(&result(&reference, &recorded)?, &sample.rows, recorded.read.2);
-        self.0.push((capabilities.clone(), types, values.clone()));
+        self.0.push((capabilities.clone(), formats.blocks, types, values.clone()));
         Ok(values)
     }
 }
@@ -96,13 +107,15 @@ pub fn check(
     expected: &[f32],
     backend: &dyn Backend,
     weights: &[Weight],
-    keep: KeepF32,
+    types: Types,
 ) -> Result<Deviation> {
     let capabilities = backend.capabilities();
-    let types = keep.types(problem, capabilities);
     let recorded = record::once(problem, &data.streams, weights, types)?;
     let cols = recorded.read.2;
     let found = pick(&result(backend, &recorded)?, &sample.of_whole, cols);
-    let allowed = tolerance(capabilities, problem.work(), types.x, types.out);
+    // A matrix unit takes blocks as f16.
+    let in_blocks = weights.iter().any(|w| w.format().is_block() && w.usage() == WeightUse::Matrix);
+    let x = if in_blocks && types.x == DType::F16 { DType::F32 } else { types.x };
+    let allowed = tolerance(capabilities, problem.work(), x, types.out);
     Ok(compare(cols, |row| sample.of_whole[row], expected, &found, problem.floor(), allowed)?)
 }

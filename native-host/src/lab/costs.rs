@@ -7,7 +7,7 @@ use inferencelayer_engine::{
 };
 use serde::Serialize;
 
-use super::problem::{Fill, Param, Problem};
+use super::problem::{FIRST_TABLE, Fill, Param, Problem};
 
 /// Element types of an op's float operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,9 +25,30 @@ pub struct Costs {
     pub flops: u64,
 }
 
-/// The format a backend keeps a parameter in.
-pub fn format(capabilities: &Capabilities, param: &Param) -> Format {
-    if param.fill == Fill::Angles { Format::F32 } else { capabilities.format_for(param.usage, Format::F32) }
+/// The formats that a variant's weights are kept in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Formats<'a> {
+    pub capabilities: &'a Capabilities,
+    /// Blocks in which matrices and the first table come.
+    pub blocks: Option<Format>,
+}
+
+impl<'a> From<&'a Capabilities> for Formats<'a> {
+    fn from(capabilities: &'a Capabilities) -> Self {
+        Formats { capabilities, blocks: None }
+    }
+}
+
+impl Formats<'_> {
+    /// The format of a parameter.
+    pub fn of(&self, param: &Param) -> Format {
+        match (self.blocks, param.usage) {
+            _ if param.fill == Fill::Angles => Format::F32,
+            (Some(blocks), WeightUse::Matrix) => blocks,
+            (Some(blocks), WeightUse::Table) if param.name == FIRST_TABLE => blocks,
+            _ => self.capabilities.format_for(param.usage, Format::F32),
+        }
+    }
 }
 
 impl Problem {
@@ -44,8 +65,9 @@ impl Problem {
         }
     }
 
-    /// The least work of the op on a backend with these capabilities.
-    pub fn costs(&self, capabilities: &Capabilities, types: Types) -> Costs {
+    /// The least work of the op on weights in these formats.
+    pub fn costs<'a>(&self, formats: impl Into<Formats<'a>>, types: Types) -> Costs {
+        let formats = formats.into();
         let o = self.operands();
         let (rows, out_rows) = (o.rows[Count::Tokens as usize], o.rows[o.out.0 as usize]);
         let out_bytes = (out_rows * types.out.row_bytes(o.out.1)) as u64;
@@ -63,7 +85,7 @@ impl Problem {
         }
         for p in &o.params {
             let moved = if p.usage == WeightUse::Table { p.rows.min(rows) } else { p.rows };
-            bytes += (moved * format(capabilities, p).row_bytes(p.cols)) as u64;
+            bytes += (moved * formats.of(p).row_bytes(p.cols)) as u64;
         }
         Costs { bytes, flops: 2 * self.products() }
     }

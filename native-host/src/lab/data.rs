@@ -2,11 +2,12 @@
 
 use inferencelayer_engine::{
     op::ATTENTION_TILE,
-    testing::{Random, tiles},
+    tensor::Format,
+    testing::{Random, random_blocks, tiles},
 };
 
 use super::{
-    problem::{Fill, Problem},
+    problem::{Fill, Param, Problem},
     words::Lens,
 };
 
@@ -48,6 +49,16 @@ impl Data {
             .collect();
         Data { streams: Streams { x, residual, index }, weights }
     }
+}
+
+/// A parameter's bytes in a format of blocks, the same every time.
+pub fn blocks(problem: &Problem, param: &Param, format: Format) -> Vec<u8> {
+    let spread = match param.fill {
+        Fill::Uniform { spread, .. } => spread,
+        Fill::Angles => 1.0,
+    };
+    let mut random = Random::named(&format!("{problem} {} {format}", param.name));
+    random_blocks(&mut random, format, param.rows * param.cols / format.block(), spread)
 }
 
 /// RoPE table of base 10000: cosines of the half angles, then sines.

@@ -84,6 +84,9 @@ pub struct Handles {
     pub out: BufferId,
 }
 
+/// Name of the table that may come in blocks.
+pub const FIRST_TABLE: &str = "ids";
+
 const EPS: f32 = 1e-5;
 
 fn matrix(rows: usize, cols: usize) -> Param {
@@ -173,7 +176,7 @@ impl Problem {
         match self {
             Problem::Embed(a) => {
                 let mut params = vec![
-                    table("ids", a.vocab, a.cols),
+                    table(FIRST_TABLE, a.vocab, a.cols),
                     table("positions", a.positions, a.cols),
                     table("types", 2, a.cols),
                 ];

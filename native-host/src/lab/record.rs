@@ -1,15 +1,15 @@
 //! Programs of a problem: one that shows the result, and one that repeats the op to be timed.
 
 use inferencelayer_engine::{
-    backend::{Backend, Capabilities},
+    backend::Backend,
     op::{Normalize, Op},
     program::{BufferId, BufferSpec, Count, Counts, Program, Recorder, Role},
     tensor::{DType, Format, Weight, WeightSpec},
 };
 
 use super::{
-    costs::{self, Types},
-    data::Streams,
+    costs::{Formats, Types},
+    data::{self, Streams},
     problem::{Handles, Operands, Problem},
 };
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ impl Recorded {
     }
 }
 
-/// Uploads the problem's weights to `backend`, in the formats that `formats` keeps.
+/// Uploads the problem's weights to `backend`, in these formats.
 ///
 /// # Errors
 /// Those of the backend.
@@ -39,7 +39,7 @@ pub fn weights(
     problem: &Problem,
     values: &[Vec<f32>],
     backend: &dyn Backend,
-    formats: &Capabilities,
+    formats: Formats<'_>,
 ) -> Result<Vec<Weight>> {
     let mut all = Vec::new();
     for (param, values) in problem.operands().params.iter().zip(values) {
@@ -47,13 +47,21 @@ pub fn weights(
             name: param.name.into(),
             rows: param.rows,
             cols: param.cols,
-            format: costs::format(formats, param),
+            format: formats.of(param),
             usage: param.usage,
         };
+        let format = spec.format;
         let mut sink = backend.weight(spec)?;
         // In pieces, as a checkpoint arrives.
-        for piece in values.chunks(1 << 20) {
-            sink.push(Format::F32, bytemuck::cast_slice(piece))?;
+        if format.is_block() {
+            let bytes = data::blocks(problem, param, format);
+            for piece in bytes.chunks(format.block_bytes() << 16) {
+                sink.push(format, piece)?;
+            }
+        } else {
+            for piece in values.chunks(1 << 20) {
+                sink.push(Format::F32, bytemuck::cast_slice(piece))?;
+            }
         }
         all.push(sink.finish()?);
     }

@@ -11,9 +11,10 @@ use inferencelayer_engine::{
 
 use super::{
     check::{self, Expectations, KeepF32},
+    costs::Formats,
     data::{Data, Sample},
     probe::{self, Best},
-    problem::Problem,
+    problem::{Param, Problem},
     record,
     report::{Checked, Line, Report, duration},
     suite::{self, SuiteArgs},
@@ -50,8 +51,10 @@ pub enum Command {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Variants to compare, as in gpu-f16,gpu-f16-nocoop,reference: a device, a format (f32, f16, int8) and,
-    /// for the GPU, any of nocoop, nosubgroups, nof16, default-limits, checked, as-hardware
+    /// Variants to compare, as in gpu-f16,gpu-f16-nocoop,gpu-q4_0,reference: a device, a format (f32, f16, int8), a
+    /// format of blocks for matrices (q4_0, q4_k, mxfp4, ...) and, for the GPU, any of nocoop, nosubgroups, nof16,
+    /// default-limits, checked, as-hardware. Blocks alone multiply 8-bit activations where rows are few; after f32
+    /// or f16 they multiply those
     #[arg(long, global = true, value_delimiter = ',')]
     pub variants: Vec<Variant>,
     /// Devices whose usual variants are compared if no variants are named
@@ -235,8 +238,13 @@ pub fn report(problem: &Problem, options: &Options, opened: &[(Variant, Opened)]
     let data = Data::new(problem);
     let sample = Sample::new(problem, &data.streams, CHECK_BUDGET);
     let mut expectations = Expectations::default();
-    let lane_bytes: usize =
-        4 * (data.streams.x.len() + data.weights.iter().map(Vec::len).sum::<usize>()).max(1);
+    // Of the variant that keeps its weights in the fewest bytes.
+    let lane_bytes = opened.iter().map(|(variant, opened)| {
+        let formats = formats(variant, opened);
+        let kept = |p: &Param| p.rows * formats.of(p).row_bytes(p.cols);
+        4 * data.streams.x.len() + problem.operands().params.iter().map(kept).sum::<usize>()
+    });
+    let lane_bytes = lane_bytes.min().unwrap_or(0).max(1);
     let copies = if options.cold { COLD_BYTES.div_ceil(lane_bytes).clamp(1, 64) } else { 1 };
     let mut lines = Vec::new();
     let mut timers = Vec::new();
@@ -258,6 +266,10 @@ pub fn report(problem: &Problem, options: &Options, opened: &[(Variant, Opened)]
     Ok(Report { problem: problem.to_string(), checked_rows: rows, copies, lines })
 }
 
+fn formats<'a>(variant: &Variant, opened: &'a Opened) -> Formats<'a> {
+    Formats { capabilities: opened.backend().capabilities(), blocks: variant.blocks.map(|b| b.format) }
+}
+
 fn one(
     problem: &Problem,
     options: &Options,
@@ -269,25 +281,26 @@ fn one(
 ) -> Result<(Line, Option<Timer>)> {
     let backend = opened.backend();
     let capabilities = backend.capabilities();
-    let types = options.keep().types(problem, capabilities);
-    let upload = || record::weights(problem, &data.weights, backend, capabilities);
+    let formats = formats(variant, opened);
+    let types = options.keep().types(problem, formats);
+    let upload = || record::weights(problem, &data.weights, backend, formats);
     let first = upload()?;
-    let expected = expectations.get(data, sample, capabilities, types)?;
+    let expected = expectations.get(data, sample, formats, types)?;
     let is_slow = variant.device == Device::Reference && sample.is_part(problem);
     let outcome = if is_slow {
         // Running it whole would take too long, and it is what the others are compared with.
         let part = Data { streams: sample.streams.clone(), weights: data.weights.clone() };
         let rows = Sample { of_whole: sample.rows.clone(), ..sample.clone() };
-        check::check(&sample.problem, &part, &rows, &expected, backend, &first, options.keep())
+        check::check(&sample.problem, &part, &rows, &expected, backend, &first, types)
     } else {
-        check::check(problem, data, sample, &expected, backend, &first, options.keep())
+        check::check(problem, data, sample, &expected, backend, &first, types)
     };
     let mut line = Line {
         variant: variant.to_string(),
         backend: capabilities.name.clone(),
         kernels: kernels(opened, problem, data, &first, types)?,
         check: Checked::new(outcome.map_err(|e| e.to_string())),
-        costs: problem.costs(capabilities, types),
+        costs: problem.costs(formats, types),
         best: None,
         times: None,
         untimed: None,

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use inferencelayer_engine::{
     backend::Backend,
-    gpu::{AdapterChoice, GpuBackend, GpuContext, GpuOptions},
+    gpu::{AdapterChoice, GpuBackend, GpuContext, GpuFormats, GpuOptions},
     reference::Reference,
     task::block_on,
     tensor::{DType, Format},
@@ -33,8 +33,18 @@ pub struct Variant {
     pub device: Device,
     /// Of matrices; the GPU keeps activations and tables in it too.
     pub format: Format,
+    /// Blocks that matrices and the first table come in instead.
+    pub blocks: Option<Blocks>,
     /// Words after device and format.
     options: Vec<GpuWord>,
+}
+
+/// Weights in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    pub format: Format,
+    /// They multiply activations in 8-bit blocks where rows are few.
+    pub q8: bool,
 }
 
 /// A switch of the GPU backend.
@@ -63,7 +73,13 @@ fn name_of<T: PartialEq + Copy>(table: &[(&'static str, T)], value: T) -> &'stat
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", name_of(&DEVICES, self.device), name_of(&FORMATS, self.format))?;
+        f.write_str(name_of(&DEVICES, self.device))?;
+        if !self.blocks.is_some_and(|b| b.q8) {
+            write!(f, "-{}", name_of(&FORMATS, self.format))?;
+        }
+        if let Some(blocks) = self.blocks {
+            write!(f, "-{}", blocks.format.name().to_lowercase())?;
+        }
         self.options.iter().try_for_each(|word| write!(f, "-{}", name_of(&GPU_WORDS, *word)))
     }
 }
@@ -76,7 +92,7 @@ impl FromStr for Variant {
         let Some((_, device)) = DEVICES.iter().find(|(name, _)| *name == device) else {
             return Err(format!("`{text}`: a variant begins with one of {}", names(&DEVICES)));
         };
-        let mut variant = Variant { device: *device, format: Format::F32, options: Vec::new() };
+        let mut variant = Variant { device: *device, format: Format::F32, blocks: None, options: Vec::new() };
         let word = |rest: &mut &str, name: &str| match rest.strip_prefix(name) {
             Some(after) if after.is_empty() || after.starts_with('-') => {
                 *rest = after.trim_start_matches('-');
@@ -84,8 +100,16 @@ impl FromStr for Variant {
             }
             _ => false,
         };
-        if let Some((_, format)) = FORMATS.iter().find(|(name, _)| word(&mut rest, name)) {
+        let floats = FORMATS.iter().find(|(name, _)| word(&mut rest, name));
+        if let Some((_, format)) = floats {
             variant.format = *format;
+        }
+        let of_blocks = |f: &Format| word(&mut rest, &f.name().to_lowercase());
+        if let Some(format) = Format::BLOCKS.into_iter().find(of_blocks) {
+            variant.blocks = Some(Blocks { format, q8: floats.is_none() });
+            if floats.is_none() && *device == Device::Gpu {
+                variant.format = Format::F16;
+            }
         }
         while *device == Device::Gpu
             && let Some((_, option)) = GPU_WORDS.iter().find(|(name, _)| word(&mut rest, name))
@@ -94,7 +118,13 @@ impl FromStr for Variant {
         }
         if !rest.is_empty() {
             let words = if *device == Device::Gpu { names(&GPU_WORDS) } else { "nothing".into() };
-            return Err(format!("`{text}`: after the device come one of {} and {words}", names(&FORMATS)));
+            return Err(format!(
+                "`{text}`: after the device come one of {}, a format of blocks such as q4_0, and {words}",
+                names(&FORMATS)
+            ));
+        }
+        if variant.blocks.is_some() && (*device == Device::Cpu || variant.format == Format::Int8) {
+            return Err(format!("`{text}`: blocks are kept beside f32 or f16, by the GPU and the reference"));
         }
         match (*device, variant.format) {
             (Device::Gpu, Format::Int8) => Err(format!("`{text}`: the GPU keeps f32 or f16")),
@@ -139,7 +169,10 @@ impl Variant {
             Device::Cpu => &[Format::F32, Format::Int8],
             Device::Reference => &[Format::F32],
         };
-        formats.iter().map(|format| Variant { device, format: *format, options: Vec::new() }).collect()
+        formats
+            .iter()
+            .map(|format| Variant { device, format: *format, blocks: None, options: Vec::new() })
+            .collect()
     }
 
     /// The GPU options that the variant's words stand for.
@@ -165,7 +198,9 @@ impl Variant {
         match self.device {
             Device::Gpu => {
                 let context = block_on(GpuContext::new(&self.gpu_options(adapter)))?;
-                Ok(Opened::Gpu(Arc::new(GpuBackend::new(context, self.format)?)))
+                let q8_activations = self.blocks.is_some_and(|b| b.q8);
+                let formats = GpuFormats { floats: self.format, q8_activations };
+                Ok(Opened::Gpu(Arc::new(GpuBackend::new(context, formats)?)))
             }
             Device::Cpu => {
                 let dtype =
@@ -180,7 +215,10 @@ impl Variant {
             }
             Device::Reference => {
                 let activations = if self.format == Format::F16 { DType::F16 } else { DType::F32 };
-                Ok(Opened::Other(Arc::new(Reference::with_formats(activations, self.format))))
+                let q8_rows = if self.blocks.is_some_and(|b| b.q8) { 8 } else { 0 };
+                Ok(Opened::Other(Arc::new(
+                    Reference::with_formats(activations, self.format).with_q8(q8_rows),
+                )))
             }
         }
     }
@@ -192,12 +230,25 @@ mod tests {
 
     #[test]
     fn names_are_read_and_written() {
-        for name in
-            ["gpu-f32", "gpu-f16-nocoop", "gpu-f16-nocoop-default-limits", "cpu-int8", "reference-int8"]
-        {
+        for name in [
+            "gpu-f32",
+            "gpu-f16-nocoop",
+            "gpu-f16-nocoop-default-limits",
+            "cpu-int8",
+            "reference-int8",
+            "gpu-q4_0",
+            "gpu-f32-q4_k-nocoop",
+            "gpu-f16-mxfp4",
+            "reference-iq4_nl",
+        ] {
             assert_eq!(name.parse::<Variant>().unwrap().to_string(), name);
         }
         assert_eq!("reference".parse::<Variant>().unwrap().to_string(), "reference-f32");
+        let variant: Variant = "gpu-q6_k".parse().unwrap();
+        assert_eq!(
+            (variant.format, variant.blocks),
+            (Format::F16, Some(Blocks { format: Format::Q6K, q8: true }))
+        );
         let variant: Variant = "gpu-default-limits-nof16".parse().unwrap();
         assert_eq!(variant.to_string(), "gpu-f32-default-limits-nof16");
         let options = variant.gpu_options(&AdapterChoice::Index(3));
@@ -217,6 +268,10 @@ mod tests {
             "gpu-f32x",
             "cpu-f16",
             "cpu-int8-nocoop",
+            "cpu-q4_0",
+            "gpu-q4_9",
+            "gpu-q4_0-f16",
+            "reference-int8-q4_0",
         ] {
             let error = bad.parse::<Variant>().unwrap_err();
             assert!(error.contains(&format!("`{bad}`")), "{error}");

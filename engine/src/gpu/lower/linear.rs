@@ -1,15 +1,18 @@
 //! Linear and gated linear: which kernel multiplies, and how a split matrix becomes several dispatches.
 
-use alloc::{vec, vec::Vec};
+use alloc::{format, vec, vec::Vec};
 
 use super::{
-    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag, storage, weight_word, whole,
+    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag,
+    linear_vec::{self, Shape, Task},
+    storage, weight_word, whole,
 };
 use crate::{
-    Result,
+    Error, Result,
     gpu::{
         context::Features,
         kernel::{self, Kernel},
+        pipelines::Definitions,
     },
     op::{Activation, GatedLinear, Linear},
     program::BufferId,
@@ -119,11 +122,49 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
     ]);
     let (rows, k4) = (l.rows(p.out), l.cols4(p.x));
     let columns = if p.gated { p.weight.rows() / 2 } else { p.weight.rows() } as u32;
+    let task = Task {
+        format: p.weight.format(),
+        gated: p.gated,
+        q8_out: l.word(p.out) == "q8",
+        rows,
+        n: columns,
+        k4,
+    };
+    if x == "q8" || (rows <= linear_vec::most_rows(l.features) && task.fits()) {
+        let shape = Shape::new(l.features, &task);
+        definitions.extend(shape.definitions());
+        definitions.extend(define(&[("X", x), ("W", weight)]));
+        return dispatches(l, p, &kernel::LINEAR_VEC, &definitions, |n| {
+            let grid = shape.grid(rows, n);
+            (grid, grid[0])
+        });
+    }
+    if task.q8_out {
+        return Err(Error::Unsupported(format!(
+            "weight `{}`: 8-bit blocks come from up to {} rows or from 8-bit blocks, here from {rows} of {x}",
+            p.weight.name(),
+            linear_vec::most_rows(l.features)
+        )));
+    }
     let choice = choose(l.features, (x, weight) == ("f16", "f16"), p.gated, rows, columns, k4);
     match choice.word {
         Some(tile) => definitions.extend(define(&[("TILE", tile)])),
         None => definitions.extend(define(&[("X", x), ("W", weight)])),
     }
+    dispatches(l, p, choice.kernel, &definitions, |n| {
+        let grid = choice.grid(rows, n);
+        (grid, grid[1])
+    })
+}
+
+/// A dispatch for each piece of the weight; `grid` gives that for so many outputs, and the kernel's `row_grid`.
+fn dispatches(
+    l: &Lowering<'_>,
+    p: &Product<'_>,
+    kernel: &'static Kernel,
+    definitions: &Definitions,
+    grid: impl Fn(u32) -> ([u32; 3], u32),
+) -> Result<Vec<Dispatch>> {
     let mut dispatches = Vec::new();
     for piece in &storage(p.weight)?.pieces {
         let n = if p.gated { piece.rows / 2 } else { piece.rows } as u32;
@@ -133,9 +174,10 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
         }
         bindings.extend(p.residual.map(Binding::Buffer));
         bindings.push(Binding::Buffer(p.out));
-        let grid = choice.grid(rows, n);
-        let params = [k4, n, piece.first_row as u32, l.cols4(p.out), l.count(p.out), n, grid[1]];
-        dispatches.push(dispatch(choice.kernel, definitions.clone(), &params, bindings, grid));
+        let (grid, row_grid) = grid(n);
+        let (k4, out4) = (l.cols4(p.x), l.cols4(p.out));
+        let params = [k4, n, piece.first_row as u32, out4, l.count(p.out), n, row_grid];
+        dispatches.push(dispatch(kernel, definitions.clone(), &params, bindings, grid));
     }
     Ok(dispatches)
 }

@@ -4,6 +4,7 @@ mod attention;
 mod cached;
 mod experts;
 mod linear;
+mod linear_vec;
 mod rows;
 mod sample;
 mod stored;

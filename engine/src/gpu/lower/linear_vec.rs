@@ -1,0 +1,192 @@
+//! The shape of `linear_vec`: how a product with few rows is shared out among invocations.
+
+use alloc::format;
+
+use super::{define, flag};
+use crate::{
+    format::Format,
+    gpu::{blocks::Layout, context::Features, pipelines::Definitions},
+};
+
+/// Most rows that share one pass over the weight.
+const ROWS: u32 = 8;
+
+/// Up to so many rows, this kernel is the one for floats. A software adapter gains nothing from loads in flight.
+pub const fn most_rows(features: Features) -> u32 {
+    if features.barriers { ROWS } else { 2 }
+}
+
+/// So many invocations with some loads on their way each occupy a large GPU's memory.
+const ENOUGH_INVOCATIONS: u32 = 65_536;
+
+/// 16-byte loads of a weight on their way in one invocation.
+const LOADS: u32 = 8;
+
+/// Products of units in the text of the kernel, at most: registers hold no more, and compilers take long.
+const PRODUCTS: u32 = 32;
+
+/// A product.
+#[derive(Debug, Clone, Copy)]
+pub struct Task {
+    pub format: Format,
+    pub gated: bool,
+    /// The outputs are 8-bit blocks.
+    pub q8_out: bool,
+    pub rows: u32,
+    /// Output columns of all pieces of the weight.
+    pub n: u32,
+    pub k4: u32,
+}
+
+impl Task {
+    /// Groups of four values in a unit of `lib/units.wgsl`.
+    fn unit4(&self) -> u32 {
+        match self.format {
+            Format::F32 => 1,
+            Format::F16 => 2,
+            _ => 8,
+        }
+    }
+
+    /// Whether the kernel can do it.
+    pub fn fits(&self) -> bool {
+        self.k4.is_multiple_of(self.unit4())
+    }
+}
+
+/// The words of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    rows: u32,
+    lanes: u32,
+    outs: u32,
+    unroll: u32,
+    subgroups: bool,
+    /// Outputs of a workgroup.
+    outputs: u32,
+}
+
+impl Shape {
+    /// Everything but `rows`, `outs` and `unroll`, which never change a bit, follows from the weight alone.
+    pub fn new(features: Features, task: &Task) -> Shape {
+        let subgroups = features.subgroups && features.subgroup_size.0 >= 8;
+        let widest = if subgroups { features.subgroup_size.0.min(32) } else { 8 };
+        let sides = if task.gated { 2 } else { 1 };
+        let units = task.k4 / task.unit4();
+        let more = |lanes: u32| {
+            2 * lanes <= widest && task.n * sides * lanes < ENOUGH_INVOCATIONS && units >= 4 * lanes
+        };
+        let lanes = if !more(8) {
+            8
+        } else if !more(16) {
+            16
+        } else {
+            32
+        };
+        let rows = task.rows.clamp(1, most_rows(features)).next_power_of_two();
+        // Outputs that share the loads of x, which weigh more with every row.
+        let shared = match rows {
+            _ if !features.barriers => 1,
+            1 => 1,
+            2 => 2 / sides,
+            _ => 4 / sides,
+        };
+        // 32 outputs of a workgroup, of 256 invocations at most.
+        let outs = if task.q8_out { shared.max(lanes / 8) } else { shared };
+        let wide = if Layout::of(task.format).is_some_and(Layout::whole_bytes) { 2 } else { 1 };
+        let most = match features.barriers {
+            true => (LOADS / wide).min(PRODUCTS / rows) / (outs * sides),
+            false => 1,
+        };
+        let most = most.max(1);
+        let unroll = units.div_ceil(lanes).next_power_of_two().min(most);
+        let outputs = if task.q8_out { 32 } else { 128 / lanes * outs };
+        Shape { rows, lanes, outs, unroll, subgroups, outputs }
+    }
+
+    pub fn definitions(&self) -> Definitions {
+        let words =
+            [("ROWS", self.rows), ("LANES", self.lanes), ("OUTS", self.outs), ("UNROLL", self.unroll)];
+        let mut all: Definitions = words.map(|(key, n)| (key, format!("{n}"))).into();
+        all.extend(define(&[("SUBGROUPS", &flag(self.subgroups))]));
+        all
+    }
+
+    /// The grid for `n` outputs; its first number is the kernel's `row_grid`.
+    pub fn grid(&self, rows: u32, n: u32) -> [u32; 3] {
+        let [x, y, _] = super::fold(n.div_ceil(self.outputs));
+        [x, y, rows.div_ceil(self.rows)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::gpu::kernel;
+
+    /// The words that a build validates, so that a test can tell whether a shape is among them.
+    fn known(key: &str) -> Vec<&'static str> {
+        let line = |l: &&'static str| l.starts_with(&format!("//! permute {key} "));
+        let found = kernel::LINEAR_VEC.text.lines().find(line);
+        found.map_or(Vec::new(), |l| l.split_whitespace().skip(3).collect())
+    }
+
+    fn features(subgroups: bool, size: u32) -> Features {
+        Features {
+            f16: true,
+            subgroups,
+            subgroup_size: (size, size),
+            cooperative_matrix: false,
+            timestamps: false,
+            barriers: true,
+        }
+    }
+
+    const TASK: Task = Task { format: Format::Q4_0, gated: false, q8_out: false, rows: 1, n: 2048, k4: 512 };
+
+    #[test]
+    fn shapes_are_legal() {
+        for (subgroups, size) in [(false, 32), (true, 4), (true, 8), (true, 16), (true, 32), (true, 64)] {
+            for format in Format::BLOCKS.into_iter().chain([Format::F32, Format::F16]) {
+                for (gated, q8_out) in [(false, false), (true, false), (true, true)] {
+                    for (rows, n, k4) in [(1, 64, 64), (3, 2048, 512), (8, 65536, 1024), (40, 1024, 64 * 9)] {
+                        let task = Task { format, gated, q8_out, rows, n, k4 };
+                        let shape = Shape::new(features(subgroups, size), &task);
+                        let threads = shape.outputs / shape.outs * shape.lanes;
+                        assert!(threads <= 256 && shape.outputs.is_multiple_of(4), "{task:?} {shape:?}");
+                        assert!(shape.outputs / 4 * shape.rows <= threads, "{task:?} {shape:?}");
+                        assert!(!shape.subgroups || shape.lanes <= size, "{task:?} {shape:?}");
+                        for (key, word) in shape.definitions() {
+                            assert!(known(key).contains(&word.as_str()), "{key} {word}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_summation_does_not_depend_on_rows() {
+        for n in [256, 2048, 8192, 100_000] {
+            let of = |rows| Shape::new(features(true, 32), &Task { rows, n, ..TASK }).lanes;
+            assert!((2..=40).all(|rows| of(rows) == of(1)));
+        }
+    }
+
+    #[test]
+    fn invocations_multiply_until_there_are_enough() {
+        let lanes = |n, k4| Shape::new(features(true, 32), &Task { n, k4, ..TASK }).lanes;
+        assert_eq!((lanes(1024, 512), lanes(4096, 512), lanes(8192, 512)), (32, 16, 8));
+        // Not beyond two units each.
+        assert_eq!((lanes(1024, 256), lanes(1024, 64)), (16, 8));
+    }
+
+    #[test]
+    fn grids_are_folded() {
+        let shape = Shape::new(features(true, 32), &Task { n: 4_000_000, ..TASK });
+        let [x, y, z] = shape.grid(9, 4_000_000);
+        assert!(x <= 65_535 && x * y * shape.outputs >= 4_000_000 && z == 9);
+    }
+}
