@@ -8,6 +8,7 @@
 // Grid: one workgroup a token (y folds large counts). The first table may be split by rows over several
 // dispatches: each takes the tokens whose row lies in its piece.
 #import counts
+#define NORM_THREADS 64
 #import norm
 #import blocks
 

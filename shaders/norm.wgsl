@@ -1,10 +1,17 @@
 //! permute X f32 f16
 //! permute Y f32 f16 q8
 //! permute NORM layer rms
+//! permute WIDE 0 1
 // y = norm(x), one workgroup a row (y folds large counts).
 #import counts
+// WIDE: for few long rows, where a thread's own loop would take all the time.
+#if WIDE
+#define NORM_THREADS 256
+#else
+#define NORM_THREADS 64
+#endif
 #import norm
-#define Q8_THREADS 64
+#define Q8_THREADS $NORM_THREADS
 #import q8
 
 struct Params {

@@ -4,6 +4,7 @@
 // y = x / max(|x|, 1e-12) over the first columns of each row; without UNIT it truncates only.
 // Grid: one workgroup a row (y folds large counts).
 #import counts
+#define NORM_THREADS 64
 #import norm
 #define Q8_THREADS 64
 #if X == q8

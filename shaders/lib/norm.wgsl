@@ -1,7 +1,7 @@
 // Normalises one row that a workgroup of NORM_THREADS threads holds, value group by value group.
-// The including kernel provides load_norm (weights, then biases) and calls row_statistics from uniform
+// The including kernel defines NORM_THREADS, provides load_norm (weights, then biases) and calls row_statistics from uniform
 // control flow.
-const NORM_THREADS: u32 = 64u;
+const NORM_THREADS: u32 = $NORM_THREADSu;
 var<workgroup> norm_partial: array<f32, NORM_THREADS>;
 
 // Sum over the workgroup in a fixed tree order.

@@ -559,7 +559,8 @@ impl Generator {
     }
 
     fn prompt_key(&self, kind: Kind, rows: usize) -> Key {
-        let most = if kind == Kind::Logits { LOGIT_ROWS } else { self.options.chunk };
+        let chunk = self.options.chunk;
+        let most = if kind == Kind::Logits { LOGIT_ROWS.min(chunk) } else { chunk };
         let rows = rows.next_power_of_two().max(16).min(most.max(rows));
         Key { kind, rows, context: self.options.context }
     }

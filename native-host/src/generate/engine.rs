@@ -35,6 +35,10 @@ const USUAL_CONTEXT: usize = 4096;
 /// Tokens of a prompt that are processed at once.
 const USUAL_CHUNK: usize = 512;
 
+#[cfg(feature = "tokenizer")]
+const NO_TOKENIZER: &str =
+    "the checkpoint has no tokenizer (tokenizer.json, or a vocabulary in the GGUF file); give token ids";
+
 /// A generator, and the tokens of each session that were read on behalf of another.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -51,9 +55,9 @@ pub struct GenerateEngine {
     pub(super) shared: Arc<Mutex<Shared>>,
     config: DecoderConfig,
     defaults: GenerationDefaults,
-    /// `None` if the checkpoint has none: token ids still work.
+    /// Or why there is none: token ids still work.
     #[cfg(feature = "tokenizer")]
-    tokenizer: Option<Arc<Tokenizer>>,
+    tokenizer: Result<Arc<Tokenizer>, String>,
     context: usize,
     device: String,
     #[cfg(not(target_arch = "wasm32"))]
@@ -148,8 +152,8 @@ impl GenerateEngine {
         let defaults = GenerationDefaults::from_folder(folder, config.vocab).await?;
         #[cfg(feature = "tokenizer")]
         let tokenizer = match folder.open("tokenizer.json").await? {
-            Some(_) => Some(Arc::new(Tokenizer::from_folder(folder, "").await?)),
-            None => None,
+            Some(_) => Tokenizer::from_folder(folder, "").await.map(Arc::new).map_err(|e| e.to_string()),
+            None => Err(NO_TOKENIZER.into()),
         };
         let source = open_weights(folder, "").await?;
         let engine = Self::load(config, &*source, backend, options, blocking, progress).await?;
@@ -175,7 +179,10 @@ impl GenerateEngine {
         let config = read_gguf(file)?;
         let defaults = GenerationDefaults::from_gguf(file.metadata(), config.vocab)?;
         #[cfg(feature = "tokenizer")]
-        let tokenizer = tokenizer::from_gguf(file.metadata())?.map(Arc::new);
+        let tokenizer = match tokenizer::from_gguf(file.metadata()) {
+            Ok(found) => found.map(Arc::new).ok_or_else(|| NO_TOKENIZER.into()),
+            Err(error) => Err(error.to_string()),
+        };
         let engine = Self::load(config, file, backend, options, blocking, progress).await?;
         Ok(GenerateEngine {
             defaults,
@@ -217,7 +224,7 @@ impl GenerateEngine {
             config,
             defaults: GenerationDefaults::default(),
             #[cfg(feature = "tokenizer")]
-            tokenizer: None,
+            tokenizer: Err(NO_TOKENIZER.into()),
             context,
             device,
             #[cfg(not(target_arch = "wasm32"))]
@@ -305,11 +312,9 @@ fn gguf_within(path: &Path) -> Result<PathBuf> {
 #[cfg(feature = "tokenizer")]
 impl GenerateEngine {
     /// # Errors
-    /// `Input` if the checkpoint has no tokenizer.
+    /// `Input` if the checkpoint has no tokenizer, or one that is not supported, with the reason.
     pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>> {
-        self.tokenizer.as_ref().ok_or_else(|| {
-            Error::Input("the checkpoint has no tokenizer (tokenizer.json, or a vocabulary in the GGUF file); give token ids".into())
-        })
+        self.tokenizer.as_ref().map_err(|why| Error::Input(why.clone()))
     }
 
     /// Makes `ids` the session's tokens and answers them in text, until a token of

@@ -49,13 +49,15 @@ const SPLITTINGS: [Splitting; 4] = [
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 
-/// Builds the tokenizer of a GGUF file; `None` if the file has no vocabulary.
+/// Builds the tokenizer of a GGUF file; `None` if the file has no vocabulary, or says so (`none`).
 ///
 /// # Errors
 /// `Config` naming the key: one that is missing or does not fit the others, or a kind of tokenizer that is not
 /// supported.
 pub fn from_gguf(metadata: &Metadata) -> Result<Option<Tokenizer>> {
-    let Some(model) = metadata.opt_string("tokenizer.ggml.model")? else { return Ok(None) };
+    let Some(model) = metadata.opt_string("tokenizer.ggml.model")?.filter(|m| *m != "none") else {
+        return Ok(None);
+    };
     let wrong = |key: &str, why: String| Error::from(metadata.wrong(key, &why));
     if model != "gpt2" {
         let why = format!(

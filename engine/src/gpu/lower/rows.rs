@@ -77,8 +77,14 @@ pub fn embed(l: &Lowering<'_>, o: &Embed) -> Result<Vec<Dispatch>> {
 
 pub fn norm(l: &Lowering<'_>, o: &Norm) -> Result<Vec<Dispatch>> {
     let grid = fold(l.rows(o.x));
-    let definitions =
-        define(&[("X", l.word(o.x)), ("Y", l.word(o.out)), ("NORM", norm_word(Some(&o.params)))]);
+    // Few long rows cannot fill a GPU, and wait for one thread's loop.
+    let wide = l.features.barriers && l.rows(o.x) <= 16 && l.cols4(o.x) >= 128;
+    let definitions = define(&[
+        ("X", l.word(o.x)),
+        ("Y", l.word(o.out)),
+        ("NORM", norm_word(Some(&o.params))),
+        ("WIDE", &flag(wide)),
+    ]);
     let params = [l.cols4(o.x), has_bias(&o.params), o.params.eps.to_bits(), l.count(o.x), grid[0]];
     let bindings = vec![Binding::Buffer(o.x), bind(&o.params.weight)?, Binding::Buffer(o.out)];
     one(dispatch(&kernel::NORM, definitions, &params, bindings, grid))

@@ -68,7 +68,7 @@ fn run(args: &Args) -> Result<()> {
 /// Where the time of the step after the prompt goes.
 fn profile(ids: &[u32], engine: &GenerateEngine, session: &mut Session) -> Result<String> {
     session.reset()?;
-    let mut answer = session.generate(ids, 2, &Sampling::default())?;
+    let mut answer = session.generate(ids, 64, &Sampling::default())?;
     let mut lines = String::new();
     if let Some(token) = answer.next() {
         token?;
