@@ -54,7 +54,7 @@ pub struct Bench {
     pub run: fn(&Options, &mut Sink<'_>) -> Result<()>,
 }
 
-pub const ALL: [Bench; 6] = [
+pub const ALL: [Bench; 7] = [
     Bench {
         name: "cpu-speed",
         about: "MiniLM on the CPU in f32 and int8, beside onnxruntime, torch and candle",
