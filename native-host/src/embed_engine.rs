@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use inferencelayer_engine::{
     Error as EngineError,
-    backend::{Backend, StepTime},
+    backend::Backend,
     batch::EncBatch,
     checkpoint::{Folder, Loader, open_module_weights, open_weights, read_text},
     embed::{self, Embedder, Head, HeadStep},
@@ -117,7 +117,7 @@ impl EmbedEngine {
     ///
     /// # Errors
     /// `Unsupported` where steps cannot be measured (on a CPU, or a GPU without timestamps); as [`EmbedEngine::encode`].
-    pub fn profile(&mut self, batch: &EncBatch) -> Result<Vec<StepTime>> {
+    pub fn profile(&mut self, batch: &EncBatch) -> Result<Vec<inferencelayer_engine::backend::StepTime>> {
         Ok(self.embedder.profile(batch)?)
     }
 

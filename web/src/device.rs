@@ -17,10 +17,12 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// WebGPU if there is an adapter, else the CPU.
+    /// The GPU if there is one, else the CPU.
     #[default]
     Auto,
+    /// WebGPU, on whatever adapter the browser gives; an error if it gives none.
     Gpu,
+    /// The processor, one thread of it.
     Cpu,
 }
 
@@ -45,6 +47,8 @@ pub async fn open(device: Device, dtype: Option<Dtype>) -> Result<Arc<dyn Backen
         // Only the CPU has int8.
         Device::Auto if dtype == Some(Dtype::Int8) => cpu(dtype),
         Device::Auto => match GpuContext::new(&GpuOptions::default()).await {
+            // A software adapter is the CPU by a detour.
+            Ok(context) if context.adapter().kind == "Cpu" => cpu(dtype),
             Ok(context) => gpu(context, dtype),
             Err(Error::NoAdapter(_)) => cpu(dtype),
             Err(error) => Err(error),
@@ -52,6 +56,8 @@ pub async fn open(device: Device, dtype: Option<Dtype>) -> Result<Arc<dyn Backen
     }
 }
 
+/// `Backend`s are shared by `Arc`, which serves natively too; in a browser GPU objects stay on their thread.
+#[allow(clippy::arc_with_non_send_sync)]
 fn gpu(context: Arc<GpuContext>, dtype: Option<Dtype>) -> Result<Arc<dyn Backend>> {
     let format = match dtype {
         Some(Dtype::F32) => Format::F32,

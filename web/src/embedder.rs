@@ -2,9 +2,9 @@
 
 use async_lock::Mutex;
 use inferencelayer::{EmbedEngine, EmbedOptions, sentence_transformers::parse_pool_mode};
-use js_sys::Float32Array;
+use js_sys::{Array, Float32Array, JSON};
 use serde::Deserialize;
-use wasm_bindgen::{JsError, JsValue, prelude::wasm_bindgen};
+use wasm_bindgen::{JsCast, JsError, JsValue, prelude::wasm_bindgen};
 
 use crate::{
     device::{self, Device, Dtype},
@@ -14,7 +14,7 @@ use crate::{
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = r#"
 export interface EmbedderOptions {
-    /** What to run on. Default: WebGPU if there is an adapter, else the CPU. */
+    /** What to run on; "gpu" takes a software adapter too. Default: the GPU if there is one, else the CPU. */
     device?: "auto" | "gpu" | "cpu";
     /** How numbers are kept. Default: f16 on a GPU that has it, else f32. int8 is for the CPU. */
     dtype?: "f32" | "f16" | "int8";
@@ -35,8 +35,10 @@ export interface EmbedderOptions {
 extern "C" {
     #[wasm_bindgen(typescript_type = "ModelFiles")]
     pub type ModelFiles;
-    #[wasm_bindgen(typescript_type = "EmbedderOptions | undefined")]
+    #[wasm_bindgen(typescript_type = "EmbedderOptions | null")]
     pub type EmbedderOptions;
+    #[wasm_bindgen(typescript_type = "string[]")]
+    pub type Texts;
 }
 
 #[derive(Deserialize)]
@@ -83,9 +85,9 @@ impl Embedder {
     ///
     /// # Errors
     /// Names the file, tensor or option at fault.
-    pub async fn load(files: ModelFiles, options: EmbedderOptions) -> Result<Embedder, JsError> {
+    pub async fn load(files: ModelFiles, options: Option<EmbedderOptions>) -> Result<Embedder, JsError> {
         let files = JsFolder::new(&files)?;
-        let options = read_options(options.into())?;
+        let options = options.map_or_else(|| Ok(Options::default()), |options| read_options(&options))?;
         let backend = device::open(options.device, options.dtype).await?;
         let modes = options.pooling.map(|modes| modes.iter().map(|m| parse_pool_mode(m)).collect());
         let embed = EmbedOptions {
@@ -107,12 +109,9 @@ impl Embedder {
     /// of the model's prompts, without it the model's default counts.
     ///
     /// # Errors
-    /// For an unknown prompt or a model without `tokenizer.json`; the device's errors.
-    pub async fn embed(
-        &self,
-        texts: Vec<String>,
-        prompt: Option<String>,
-    ) -> Result<Vec<Float32Array>, JsError> {
+    /// For texts that are no strings, an unknown prompt, or a model without `tokenizer.json`; the device's errors.
+    pub async fn embed(&self, texts: Texts, prompt: Option<String>) -> Result<Vec<Float32Array>, JsError> {
+        let texts = read_texts(&texts)?;
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let vectors = self.engine.lock().await.embed_async(&texts, prompt.as_deref()).await?;
         Ok(vectors.iter().map(|v| Float32Array::from(&v[..])).collect())
@@ -137,9 +136,24 @@ impl Embedder {
     }
 }
 
-fn read_options(options: JsValue) -> Result<Options, JsError> {
+/// JSON, since it shows the keys that are none of ours.
+fn read_options(options: &JsValue) -> Result<Options, JsError> {
     if options.is_undefined() || options.is_null() {
         return Ok(Options::default());
     }
-    serde_wasm_bindgen::from_value(options).map_err(|e| JsError::new(&format!("options: {e}")))
+    let bad = |why: &dyn std::fmt::Display| JsError::new(&format!("options: {why}"));
+    let text = JSON::stringify(options).ok().and_then(|text| text.as_string());
+    let text = text.ok_or_else(|| bad(&"expected a plain object"))?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| bad(&e))?;
+    Options::deserialize(value).map_err(|e| bad(&e))
+}
+
+fn read_texts(texts: &JsValue) -> Result<Vec<String>, JsError> {
+    let Some(texts) = texts.dyn_ref::<Array>() else {
+        return Err(JsError::new("texts: expected an array of strings"));
+    };
+    let read = |(at, text): (usize, JsValue)| {
+        text.as_string().ok_or_else(|| JsError::new(&format!("texts: item {at} is no string")))
+    };
+    texts.iter().enumerate().map(read).collect()
 }

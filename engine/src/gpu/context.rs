@@ -80,9 +80,10 @@ impl GpuContext {
     /// `NoAdapter` if none matches, `Gpu` if the device cannot be opened.
     pub async fn new(options: &GpuOptions) -> Result<Arc<GpuContext>> {
         #[cfg(target_arch = "wasm32")]
-        super::web_shim::install_subgroups_shim();
+        super::web_shim::install_shim();
         let adapter = adapter::choose(&options.adapter).await?;
-        let description = adapter::describe(0, &adapter);
+        #[cfg_attr(not(target_arch = "wasm32"), expect(unused_mut))]
+        let mut description = adapter::describe(0, &adapter);
         #[cfg_attr(not(target_arch = "wasm32"), expect(unused_mut))]
         let mut features = offered(&adapter, options);
         let mut required = wgpu::Features::empty();
@@ -112,9 +113,10 @@ impl GpuContext {
             .request_device(&descriptor)
             .await
             .map_err(|e| Error::Gpu(format!("cannot open {}: {e}", description.name)))?;
-        // wgpu cannot ask a browser for subgroups; the shim added them to the request.
+        // wgpu cannot ask a browser for subgroups or names; the shim saw the request.
         #[cfg(target_arch = "wasm32")]
         {
+            description.name = super::web_shim::name_of_adapter();
             features.subgroups = super::web_shim::subgroups_were_granted() && !options.no_subgroups;
         }
         let faults = Faults::listen(&device);
@@ -160,7 +162,11 @@ impl GpuContext {
     /// For people: adapter, API, driver.
     pub fn name(&self) -> String {
         let d = &self.description;
-        format!("{} ({}, {})", d.name, d.api, d.driver.trim())
+        // Browsers tell no driver.
+        match d.driver.trim() {
+            "" => format!("{} ({})", d.name, d.api),
+            driver => format!("{} ({}, {driver})", d.name, d.api),
+        }
     }
 
     /// Saves the pipelines compiled so far to the store, if there is one and any are new.

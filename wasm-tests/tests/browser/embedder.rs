@@ -1,11 +1,16 @@
 //! The class that JavaScript sees: a sentence-transformers folder and texts in, vectors out.
 
+use inferencelayer_engine::gpu::{GpuContext, GpuOptions};
 use inferencelayer_web::Embedder;
-use js_sys::{Array, Object, Reflect, Uint8Array};
-use safetensors::SafeTensors;
-use wasm_bindgen::{JsCast, JsError, JsValue};
+use js_sys::{Array, JsString, Object, Promise};
+use wasm_bindgen::{JsCast, JsValue, prelude::wasm_bindgen};
+use wasm_bindgen_futures::JsFuture;
 use wasm_bindgen_test::wasm_bindgen_test;
-use web_sys::Blob;
+
+use crate::{
+    fixtures,
+    support::{blob, bytes, distance, embed, load, message, object},
+};
 
 macro_rules! bert {
     ($($path:literal),+) => {
@@ -23,69 +28,33 @@ const FILES: [(&str, &[u8]); 8] = bert![
     "tokenizer.json",
     "tokenizer_config.json"
 ];
-const EXPECTED: &[u8] = include_bytes!("../../../tests/fixtures/bert/expected.safetensors");
 const TEXTS: &str = include_str!("../../../tests/fixtures/bert/texts.json");
 
-/// As Blobs where `blobs`, else as bytes; without the file `but`.
-fn files(blobs: bool, but: &str) -> Object {
-    let object = Object::new();
-    for (path, bytes) in FILES.iter().filter(|(path, _)| *path != but) {
-        let bytes = Uint8Array::from(*bytes);
-        let content: JsValue = if blobs {
-            Blob::new_with_u8_array_sequence(&Array::of1(&bytes)).expect("a blob").into()
-        } else {
-            bytes.into()
-        };
-        Reflect::set(&object, &(*path).into(), &content).expect("a plain object");
-    }
-    object
-}
-
-fn options(entries: &[(&str, JsValue)]) -> JsValue {
-    let object = Object::new();
-    for (key, value) in entries {
-        Reflect::set(&object, &(*key).into(), value).expect("a plain object");
-    }
-    object.into()
-}
-
-async fn load(files: Object, options: JsValue) -> Result<Embedder, JsError> {
-    Embedder::load(files.unchecked_into(), options.unchecked_into()).await
-}
-
-fn message(error: JsError) -> String {
-    let error: js_sys::Error = JsValue::from(error).unchecked_into();
-    error.message().into()
-}
-
-fn texts() -> Vec<String> {
-    let texts: serde_json::Value = serde_json::from_str(TEXTS).expect("texts.json");
-    let list = texts["texts"].as_array().expect("a list of texts");
-    list.iter().map(|t| t.as_str().expect("a text").to_owned()).collect()
+/// The model's files, without `but`.
+fn files(content: fn(&[u8]) -> JsValue, but: &str) -> Object {
+    let kept = FILES.iter().filter(|(path, _)| *path != but);
+    object(&kept.map(|(path, data)| (*path, content(data))).collect::<Vec<_>>())
 }
 
 async fn check(embedder: &Embedder, limit: f64) {
-    let texts = texts();
-    let vectors = embedder.embed(texts.clone(), None).await.map_err(message).expect("vectors");
-    assert_eq!(vectors.len(), texts.len());
-    let file = SafeTensors::deserialize(EXPECTED).expect("a safetensors file");
-    let expected = file.tensor("encode.embeddings").expect("embeddings");
-    let expected: Vec<f32> = expected.data().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let texts = fixtures::texts(TEXTS);
+    let vectors = embed(embedder, &texts).await.expect("vectors");
+    let expected = fixtures::ALL[0].embeddings();
+    assert_eq!(vectors.len() * embedder.dimensions(), expected.len());
     for ((vector, expected), text) in vectors.iter().zip(expected.chunks(embedder.dimensions())).zip(&texts) {
-        let vector = vector.to_vec();
-        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
-        let off = 1.0 - dot(&vector, expected) / (dot(&vector, &vector) * dot(expected, expected)).sqrt();
+        let off = distance(vector, expected);
         assert!(off <= limit, "{text:?} on {}: 1 - cosine is {off:e}", embedder.device());
     }
 }
 
 #[wasm_bindgen_test]
 async fn texts_on_the_gpu_agree_with_sentence_transformers() {
-    for blobs in [false, true] {
+    for content in [bytes, blob] {
         let options =
-            options(&[("device", "gpu".into()), ("dtype", "f32".into()), ("maxBatchTokens", 256.into())]);
-        let embedder = load(files(blobs, ""), options).await.map_err(message).expect("a model");
-        assert!(embedder.max_tokens() > 0 && embedder.device().contains("F32"), "{}", embedder.device());
+            object(&[("device", "gpu".into()), ("dtype", "f32".into()), ("maxBatchTokens", 256.into())]);
+        let embedder = load(files(content, ""), options).await.expect("a model");
+        assert_eq!(embedder.max_tokens(), 48);
+        assert!(embedder.device().contains("BrowserWebGpu"), "{}", embedder.device());
         check(&embedder, 1e-6).await;
     }
 }
@@ -93,32 +62,78 @@ async fn texts_on_the_gpu_agree_with_sentence_transformers() {
 #[wasm_bindgen_test]
 async fn texts_on_the_cpu_agree_with_sentence_transformers() {
     for (dtype, limit) in [("f32", 1e-6), ("int8", 3e-3)] {
-        let options = options(&[("device", "cpu".into()), ("dtype", dtype.into())]);
-        let embedder = load(files(true, ""), options).await.map_err(message).expect("a model");
-        assert!(embedder.device().contains("cpu"), "{}", embedder.device());
+        let options = object(&[("device", "cpu".into()), ("dtype", dtype.into())]);
+        let embedder = load(files(blob, ""), options).await.expect("a model");
+        assert!(embedder.device().contains("cpu (wasm128"), "{}", embedder.device());
         check(&embedder, limit).await;
     }
+}
+
+#[wasm_bindgen(module = "/tests/browser/user.js")]
+extern "C" {
+    #[wasm_bindgen(js_name = useEmbedder)]
+    fn use_embedder(class: &JsValue, files: &Object, texts: &Array) -> Promise;
+}
+
+/// What only the generated JavaScript shows: defaults, types, calls that overlap, errors that are thrown.
+#[wasm_bindgen_test]
+async fn javascript_can_use_it() {
+    let any = load(files(bytes, ""), object(&[("device", "cpu".into())])).await.expect("a model");
+    let class = js_sys::Reflect::get(&any.into(), &"constructor".into()).expect("a class");
+    let texts: Array = fixtures::texts(TEXTS).iter().map(JsValue::from).collect();
+    let complaint = JsFuture::from(use_embedder(&class, &files(blob, ""), &texts)).await;
+    let complaint = complaint.map(|c| String::from(c.unchecked_into::<JsString>()));
+    assert_eq!(complaint.as_deref(), Ok(""));
+}
+
+/// As natively, software adapters do not count.
+#[wasm_bindgen_test]
+async fn a_real_gpu_or_the_cpu_is_the_default() {
+    let context = GpuContext::new(&GpuOptions::default()).await.unwrap_or_else(|e| panic!("{e}"));
+    let name = if context.adapter().kind == "Cpu" { "cpu (" } else { "(BrowserWebGpu)" };
+    let embedder = load(files(bytes, ""), Object::new()).await.expect("a model");
+    assert!(embedder.device().contains(name), "{} on {:?}", embedder.device(), context.adapter());
 }
 
 /// Errors name what is wrong.
 #[wasm_bindgen_test]
 async fn mistakes_are_named() {
+    let cpu = |key, value| object(&[("device", "cpu".into()), (key, value)]);
+    let all = || files(bytes, "");
     let cases = [
-        (files(false, "config.json"), JsValue::UNDEFINED, "config.json"),
-        (files(true, "model.safetensors"), JsValue::UNDEFINED, "model.safetensors"),
-        (files(false, ""), options(&[("divice", "cpu".into())]), "divice"),
-        (files(false, ""), options(&[("device", "tpu".into())]), "tpu"),
-        (files(false, ""), options(&[("device", "cpu".into()), ("dtype", "f16".into())]), "f16"),
-        (files(false, ""), options(&[("pooling", Array::of1(&"middle".into()).into())]), "middle"),
-        (options(&[("config.json", 7.into())]).unchecked_into(), JsValue::UNDEFINED, "config.json"),
+        (files(bytes, "config.json"), Object::new(), "config.json"),
+        (files(blob, "model.safetensors"), Object::new(), "model.safetensors"),
+        (object(&[("config.json", 7.into())]), Object::new(), "config.json"),
+        (JsValue::from("folder").unchecked_into(), Object::new(), "files: expected"),
+        (all(), object(&[("divice", "cpu".into())]), "divice"),
+        (all(), object(&[("device", "tpu".into())]), "tpu"),
+        (all(), JsValue::from(7).unchecked_into(), "options: "),
+        (all(), js_sys::Function::new_no_args("").unchecked_into(), "options: expected"),
+        (all(), cpu("dtype", "f16".into()), "f16"),
+        (all(), object(&[("device", "gpu".into()), ("dtype", "int8".into())]), "int8"),
+        (all(), cpu("pooling", Array::of1(&"middle".into()).into()), "middle"),
+        (all(), cpu("pooling", Array::new().into()), "pooling"),
+        (all(), cpu("maxBatchTokens", 0.into()), "batch"),
+        (all(), cpu("dim", 65.into()), "65"),
+        (all(), cpu("dim", (-1).into()), "-1"),
     ];
     for (files, options, culprit) in cases {
-        let text = message(load(files, options).await.expect_err(culprit));
+        let text = load(files, options).await.err().unwrap_or_else(|| panic!("no error about {culprit}"));
+        assert!(text.contains(culprit), "{culprit}: {text}");
+    }
+    let embedder = load(all(), object(&[("device", "cpu".into())])).await.expect("a model");
+    for (texts, culprit) in
+        [(JsValue::from("one text"), "array"), (Array::of2(&"a".into(), &1.into()).into(), "item 1")]
+    {
+        let text = message(embedder.embed(texts.unchecked_into(), None).await.expect_err(culprit));
         assert!(text.contains(culprit), "{text}");
     }
+    let texts = Array::of1(&"a".into()).unchecked_into();
+    let text = message(embedder.embed(texts, Some("no-such".into())).await.expect_err("no such prompt"));
+    assert!(text.contains("no-such"), "{text}");
     // Without a tokenizer a model loads, but takes no texts.
-    let options = options(&[("device", "cpu".into())]);
-    let embedder = load(files(false, "tokenizer.json"), options).await.map_err(message).expect("a model");
-    let text = message(embedder.embed(vec!["a".into()], None).await.expect_err("no tokenizer"));
+    let embedder =
+        load(files(bytes, "tokenizer.json"), object(&[("device", "cpu".into())])).await.expect("a model");
+    let text = embed(&embedder, &["a".into()]).await.expect_err("no tokenizer");
     assert!(text.contains("tokenizer.json"), "{text}");
 }

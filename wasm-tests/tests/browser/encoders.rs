@@ -16,7 +16,10 @@ use inferencelayer_engine::{
 };
 use wasm_bindgen_test::{console_log, wasm_bindgen_test};
 
-use crate::fixtures::{self, Fixture};
+use crate::{
+    fixtures::{self, Fixture},
+    support::distance,
+};
 
 async fn load(fixture: &Fixture, backend: Arc<dyn Backend>) -> Result<Embedder> {
     let folder = fixture.folder();
@@ -26,12 +29,6 @@ async fn load(fixture: &Fixture, backend: Arc<dyn Backend>) -> Result<Embedder> 
     let encoder = Encoder::load(config, &*source, &*backend).await?;
     let steps = if fixture.unit { vec![HeadStep::Normalize] } else { vec![] };
     Embedder::new(backend, encoder, Head { pooling: vec![fixture.pooling], steps, dim: None }, 256, false)
-}
-
-/// `1 − cosine`, in f64.
-fn distance(a: &[f32], b: &[f32]) -> f64 {
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
-    1.0 - dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
 /// All fixtures on one backend; `limit` bounds `1 − cosine`.

@@ -51,10 +51,7 @@ impl Fixture {
 
     /// The texts' vectors, one after the other.
     pub fn embeddings(&self) -> Vec<f32> {
-        let file = self.open();
-        let tensor = file.tensor("encode.embeddings").expect("embeddings");
-        assert_eq!(tensor.dtype(), Dtype::F32);
-        tensor.data().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+        floats(&self.open(), "encode.embeddings")
     }
 
     fn ids(&self, name: &str) -> Vec<u32> {
@@ -67,4 +64,18 @@ impl Fixture {
     fn open(&self) -> SafeTensors<'static> {
         SafeTensors::deserialize(self.expected).expect("a safetensors file")
     }
+}
+
+/// The texts of a `texts.json`.
+pub fn texts(json: &str) -> Vec<String> {
+    let json: serde_json::Value = serde_json::from_str(json).expect("texts.json");
+    let list = json["texts"].as_array().expect("a list of texts");
+    list.iter().map(|t| t.as_str().expect("a text").to_owned()).collect()
+}
+
+/// The f32 values of a tensor.
+pub fn floats(file: &SafeTensors<'_>, name: &str) -> Vec<f32> {
+    let tensor = file.tensor(name).expect(name);
+    assert_eq!(tensor.dtype(), Dtype::F32, "{name}");
+    tensor.data().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }

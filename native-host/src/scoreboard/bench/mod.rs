@@ -3,6 +3,7 @@
 mod generate;
 mod growth;
 pub mod load;
+mod size;
 mod speed;
 mod stream;
 
@@ -53,7 +54,7 @@ pub struct Bench {
     pub run: fn(&Options, &mut Sink<'_>) -> Result<()>,
 }
 
-pub const ALL: [Bench; 6] = [
+pub const ALL: [Bench; 7] = [
     Bench {
         name: "cpu-speed",
         about: "MiniLM on the CPU in f32 and int8, beside onnxruntime, torch and candle",
@@ -80,6 +81,7 @@ pub const ALL: [Bench; 6] = [
         run: generate::run,
     },
     Bench { name: "stream", about: "memory of lfm2-embed over 100,000 short texts", run: stream::run },
+    Bench { name: "wasm-size", about: "sizes of the wasm modules, against their limits", run: size::run },
 ];
 
 /// The bench of this name.

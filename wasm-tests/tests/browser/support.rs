@@ -1,0 +1,47 @@
+//! What the tests share: JavaScript values as a page would make them, and the measure of difference.
+
+use inferencelayer_web::Embedder;
+use js_sys::{Array, Object, Reflect, Uint8Array};
+use wasm_bindgen::{JsCast, JsError, JsValue};
+use web_sys::Blob;
+
+/// `1 − cosine`, in f64.
+pub fn distance(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    1.0 - dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+/// A plain object.
+pub fn object(entries: &[(&str, JsValue)]) -> Object {
+    let object = Object::new();
+    for (key, value) in entries {
+        Reflect::set(&object, &(*key).into(), value).expect("a plain object");
+    }
+    object
+}
+
+pub fn bytes(bytes: &[u8]) -> JsValue {
+    Uint8Array::from(bytes).into()
+}
+
+pub fn blob(content: &[u8]) -> JsValue {
+    Blob::new_with_u8_array_sequence(&Array::of1(&bytes(content))).expect("a blob").into()
+}
+
+pub async fn load(files: Object, options: Object) -> Result<Embedder, String> {
+    Embedder::load(files.unchecked_into(), Some(options.unchecked_into())).await.map_err(message)
+}
+
+/// The vectors of `texts`, without a prompt.
+pub async fn embed(embedder: &Embedder, texts: &[String]) -> Result<Vec<Vec<f32>>, String> {
+    let texts: Array = texts.iter().map(JsValue::from).collect();
+    let vectors = embedder.embed(texts.unchecked_into(), None).await.map_err(message)?;
+    Ok(vectors.iter().map(js_sys::Float32Array::to_vec).collect())
+}
+
+/// What a JavaScript error says.
+pub fn message(error: JsError) -> String {
+    let error: js_sys::Error = JsValue::from(error).unchecked_into();
+    error.message().into()
+}
