@@ -1,7 +1,7 @@
-//! The wasm module of the npm package `inferencelayer`: text embeddings in a page or worker.
+//! The wasm module for JavaScript: text embeddings in a page or worker.
 //!
 //! ```js
-//! import init, { Embedder } from "inferencelayer";
+//! import init, { Embedder } from "./dist/inferencelayer.js";
 //! await init();
 //! const files = { "config.json": blob, "model.safetensors": blob, "tokenizer.json": blob };
 //! const embedder = await Embedder.load(files, { device: "auto" });
