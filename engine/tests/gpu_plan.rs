@@ -98,7 +98,7 @@ fn blocks_that_are_not_whole_rows_are_refused() {
     let error = sink.push(Format::F32, &[0; 64]).unwrap_err().to_string();
     assert!(error.contains("F32 values for blocks of Q4_K"), "{error}");
     sink.push(Format::Q4K, &[0; 7 * 144]).unwrap();
-    let error = sink.finish().err().expect("a block is missing").to_string();
+    let error = sink.finish().expect_err("a block is missing").to_string();
     assert!(error.contains("[4, 512]") && error.contains("1792 values"), "{error}");
 
     let mut sink = backend.weight(spec(512)).unwrap();

@@ -1,7 +1,10 @@
 //! Schedules prompts and steps.
 
 use alloc::{collections::VecDeque, format, sync::Arc, vec, vec::Vec};
-use core::fmt;
+use core::{
+    fmt,
+    task::{Context, Poll},
+};
 
 use super::{
     Sampling,
@@ -340,19 +343,31 @@ impl Generator {
     /// # Errors
     /// Those of the backend.
     pub async fn next(&mut self) -> Result<Option<Vec<Choice>>> {
-        let Some(run) = self.unread.front() else { return Ok(None) };
+        core::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// [`Generator::next`] for who must not hold the generator while waiting.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Vec<Choice>>>> {
+        let Some(run) = self.unread.front() else { return Poll::Ready(Ok(None)) };
         let (key, ticket, count) = (run.key, run.ticket, run.rows.len());
         let blocking = self.blocking;
-        let Some(prepared) = self.plans.existing(key) else { return Err(lost_plan()) };
+        let Some(prepared) = self.plans.existing(key) else { return Poll::Ready(Err(lost_plan())) };
         let mut values = vec![0.0; count * 4];
         let waited = if blocking { prepared.plan.wait(ticket) } else { Ok(()) };
         let done = match waited {
-            Ok(()) => backend::read(&mut *prepared.plan, ticket, &mut values).await,
+            Ok(()) => match prepared.plan.poll_read(ticket, &mut values, cx) {
+                Poll::Ready(done) => done,
+                Poll::Pending => return Poll::Pending,
+            },
             failed => failed,
         };
-        let Some(run) = self.unread.pop_front() else { return Ok(None) };
-        done?;
-        let mut choices = Vec::with_capacity(count);
+        let Some(run) = self.unread.pop_front() else { return Poll::Ready(Ok(None)) };
+        Poll::Ready(done.map(|()| Some(self.choices(run, &values))))
+    }
+
+    /// What a run's values say of its sequences.
+    fn choices(&mut self, run: Run, values: &[f32]) -> Vec<Choice> {
+        let mut choices = Vec::with_capacity(run.rows.len());
         for ((slot, serial), row) in run.rows.into_iter().zip(values.as_chunks::<4>().0) {
             let Some(sequence) = self.sequences[slot].as_mut().filter(|s| s.serial == serial) else {
                 continue;
@@ -374,7 +389,7 @@ impl Generator {
             }
             choices.push(Choice { slot: Slot(slot), token, log_probability: row[1], position, last });
         }
-        Ok(Some(choices))
+        choices
     }
 
     /// Runs one step of all sequences as [`Generator::decode`] does and measures its parts; its tokens are lost, so
@@ -480,7 +495,7 @@ impl Generator {
             self.unread.push_back(Run { key, ticket, rows: vec![(slot.0, serial)] });
         } else if let Some(prepared) = self.plans.existing(key) {
             // Nothing was asked for, so there is nothing to wait for.
-            let mut context = core::task::Context::from_waker(core::task::Waker::noop());
+            let mut context = Context::from_waker(core::task::Waker::noop());
             let _ = prepared.plan.poll_read(ticket, &mut [], &mut context);
         }
         Ok(())

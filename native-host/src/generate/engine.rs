@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
 };
 
 use inferencelayer_engine::{
     backend::{Backend, StepTime},
     checkpoint::{Folder, Gguf, Loader, TensorSource, open_weights, read_text},
-    generate::{Choice, Generator, GeneratorOptions},
+    generate::{Choice, Generator, GeneratorOptions, Slot},
     model::{
         arch::{read_decoder, read_gguf},
         config::Config,
@@ -45,6 +46,42 @@ pub(super) struct Shared {
     pub generator: Generator,
     /// By slot.
     pub inbox: Vec<VecDeque<Choice>>,
+    /// Whoever waits for tokens.
+    pub waiting: Vec<Waker>,
+}
+
+impl Shared {
+    /// The next token of a slot; `None` if none is on its way.
+    pub fn poll_choice(&mut self, slot: Slot, cx: &mut Context<'_>) -> Poll<Result<Option<Choice>>> {
+        loop {
+            if let Some(choice) = self.inbox[slot.0].pop_front() {
+                return Poll::Ready(Ok(Some(choice)));
+            }
+            // Steps ahead first, then wait for the oldest.
+            while self.generator.in_flight() < self.generator.depth() {
+                match self.generator.decode() {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => return Poll::Ready(Err(error.into())),
+                }
+            }
+            match self.generator.poll_next(cx) {
+                Poll::Pending => {
+                    self.waiting.push(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Ready(Ok(None)) => return Poll::Ready(Ok(None)),
+                Poll::Ready(Ok(Some(choices))) => {
+                    for choice in choices {
+                        self.inbox[choice.slot.0].push_back(choice);
+                    }
+                    // Their tokens may be among these.
+                    self.waiting.drain(..).for_each(Waker::wake);
+                }
+            }
+        }
+    }
 }
 
 /// A loaded generating model.
@@ -220,7 +257,7 @@ impl GenerateEngine {
         generator.prepare(1, context)?;
         let inbox = (0..slots).map(|_| VecDeque::new()).collect();
         Ok(GenerateEngine {
-            shared: Arc::new(Mutex::new(Shared { generator, inbox })),
+            shared: Arc::new(Mutex::new(Shared { generator, inbox, waiting: Vec::new() })),
             config,
             defaults: GenerationDefaults::default(),
             #[cfg(feature = "tokenizer")]

@@ -1,6 +1,9 @@
 //! One conversation: its tokens stay in the caches from answer to answer.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    future::poll_fn,
+    sync::{Arc, Mutex},
+};
 
 use inferencelayer_engine::{
     Error as EngineError,
@@ -89,7 +92,7 @@ impl Session {
             let shared = lock(&self.shared);
             shared.generator.options().context
         };
-        if ids.len() >= room + 1 {
+        if ids.len() > room {
             return Err(Error::Input(format!(
                 "a prompt of {} tokens is longer than the context of {room}; shorten it, or load the model with a \
                  larger context",
@@ -137,24 +140,10 @@ impl Session {
     }
 
     async fn next(&mut self, stop: &[u32]) -> Result<Option<Token>> {
-        let shared = self.shared.clone();
-        let mut shared = lock(&shared);
-        let choice = loop {
-            if let Some(choice) = shared.inbox[self.slot.0].pop_front() {
-                break choice;
-            }
-            // Steps ahead first, then wait for the oldest.
-            while shared.generator.in_flight() < shared.generator.depth() {
-                if shared.generator.decode()? == 0 {
-                    break;
-                }
-            }
-            let Some(choices) = shared.generator.next().await? else { return Ok(None) };
-            for choice in choices {
-                shared.inbox[choice.slot.0].push_back(choice);
-            }
-        };
-        drop(shared);
+        let (shared, slot) = (self.shared.clone(), self.slot);
+        // The generator is free for other sessions between polls.
+        let choice = poll_fn(|cx| lock(&shared).poll_choice(slot, cx)).await?;
+        let Some(choice) = choice else { return Ok(None) };
         self.history.push(choice.token);
         let finish = match (stop.contains(&choice.token), choice.last) {
             (true, _) => Some(Finish::Stop),

@@ -42,10 +42,7 @@ pub fn read(config: &Config) -> Result<DecoderConfig> {
         bias: all_biases || model_type == "qwen2",
         out_bias: all_biases,
     };
-    let dense = match config.opt_count("intermediate_size", MAX_WIDTH)? {
-        Some(width) => Some(FeedForward::Dense { width }),
-        None => None,
-    };
+    let dense = config.opt_count("intermediate_size", MAX_WIDTH)?.map(|width| FeedForward::Dense { width });
     let experts = if model_type == "qwen3_moe" { Some(experts(config)?) } else { None };
     let dense_only = config.opt_wholes("mlp_only_layers", MAX_LAYERS)?.unwrap_or_default();
     let step = config.opt_count("decoder_sparse_step", MAX_LAYERS)?.unwrap_or(1);

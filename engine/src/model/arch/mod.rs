@@ -24,6 +24,7 @@ const MAX_ENTRIES: usize = 1 << 26;
 pub use gguf::read_gguf;
 
 type Reader = fn(&Config) -> Result<EncoderConfig>;
+type DecoderReader = fn(&Config) -> Result<DecoderConfig>;
 
 /// Architectures by `model_type`.
 const READERS: [(&str, Reader); 6] = [
@@ -36,7 +37,7 @@ const READERS: [(&str, Reader); 6] = [
 ];
 
 /// Decoders by `model_type`.
-const DECODERS: [(&str, fn(&Config) -> Result<DecoderConfig>); 6] = [
+const DECODERS: [(&str, DecoderReader); 6] = [
     ("lfm2", lfm2::read),
     ("lfm2_moe", lfm2::read),
     ("llama", llama::read),

@@ -112,13 +112,11 @@ fn one(options: &Options, file: &Path, sink: &mut Sink<'_>) -> Result<()> {
     })
 }
 
+/// Takes a bench's name, its figure, and a remark.
+type Record<'a> = dyn FnMut(String, (f64, &'static str, Better), &str) -> Result<()> + 'a;
+
 /// Many sequences at a time.
-fn together(
-    options: &Options,
-    file: &Path,
-    vocab: usize,
-    record: &mut dyn FnMut(String, (f64, &'static str, Better), &str) -> Result<()>,
-) -> Result<()> {
+fn together(options: &Options, file: &Path, vocab: usize, record: &mut Record<'_>) -> Result<()> {
     let prompt = ids(CONTEXTS[0], vocab);
     let engine = open(options, file, TOGETHER, CONTEXTS[0] + ANSWER)?;
     let each = best(|| {
