@@ -20,6 +20,8 @@ use super::{
 
 /// Bytes of left operand that a linear task works on, so that they stay in a core's second-level cache.
 const LEFT_BYTES: usize = 512 << 10;
+/// Bytes of weights that a linear task works on, likewise (8-bit ones are fewer than counted here).
+const RIGHT_BYTES: usize = 768 << 10;
 /// Tasks per worker that a step is split into, if it is large enough: what is lost at its end is a fraction.
 const TASKS: usize = 16;
 /// Rows of a task of a row-wise step, at least.
@@ -137,7 +139,8 @@ impl Run<'_> {
         };
         let fitting = (LEFT_BYTES / used).max(geometry.rows) / geometry.rows * geometry.rows;
         let row_tasks = rows.div_ceil(fitting);
-        let panel_tasks = (TASKS * self.workers).div_ceil(row_tasks.max(1)).min(panels);
+        let even = (TASKS * self.workers).div_ceil(row_tasks.max(1));
+        let panel_tasks = even.max((panels * geometry.panel * used).div_ceil(RIGHT_BYTES)).min(panels);
         Grid { rows, row_tasks, panels, panel_tasks }
     }
 

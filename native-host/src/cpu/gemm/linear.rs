@@ -20,6 +20,9 @@ const SCRATCH: usize = 14 * 3 * 2 * MAX_LANES;
 /// while rows go by.
 const BLOCK_INPUTS: usize = 512;
 
+/// Up to so many tiles of rows, each weight panel is read for all of them before the next.
+const FEW_TILES: usize = 3;
+
 /// How many blocks of inputs a product of f32 is summed in.
 pub const fn input_blocks(inputs: usize) -> usize {
     inputs.div_ceil(BLOCK_INPUTS)
@@ -175,54 +178,70 @@ pub struct Linear<P> {
 impl<P: Product> Kernel for Linear<P> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let width = S::NV * S::LANES;
         let mut scratch = core::mem::MaybeUninit::<[f32; SCRATCH]>::uninit();
         let scratch = scratch.as_mut_ptr().cast::<f32>();
-        let (o, blocks) = (&self.output, self.product.blocks());
-        let row_blocks = self.rows.len().div_ceil(S::MR);
-        for (block, panel) in (0..blocks).flat_map(|b| self.panels.clone().map(move |p| (b, p))) {
-            let (col, last) = (panel * width, block + 1 == blocks);
-            let cols = width.min(o.cols - col);
-            // Sums of some inputs only can wait in the output if they have it for themselves.
-            let direct = !o.gated && cols == width && o.residual != o.out.cast_const();
-            if !direct && !last {
-                continue;
-            }
-            let summed = if direct { block..block + 1 } else { 0..blocks };
-            // Even blocks: a last one of a row or two would leave the arithmetic units idle.
-            let mut row = self.rows.start;
-            for row_block in 0..row_blocks {
-                let rows = (self.rows.end - row).div_ceil(row_blocks - row_block);
-                // SAFETY: whoever made this promises `rows` of the inputs and of the output; tiles that are not
-                // a whole panel of the output go to the scratch memory, which holds MR rows of three panels.
-                unsafe {
-                    let out = o.out.add(row * o.cols + col);
-                    let (up, skip) = ((o.cols + col) / width, (o.cols + col) % width);
-                    let (to, ld) = if direct { (out, o.cols) } else { (scratch, 3 * width) };
-                    let tiles = [(panel, to), (up, scratch.add(width)), (up + 1, scratch.add(2 * width))];
-                    let used = match (o.gated, skip + cols <= width) {
-                        (false, _) => 1,
-                        (true, true) => 2,
-                        (true, false) => 3,
-                    };
-                    for block in summed.clone() {
-                        for (panel, to) in &tiles[..used] {
-                            self.product.tile(s, At { row, rows, panel: *panel, block }, *to, ld);
-                        }
-                    }
-                    if last {
-                        let residual = if o.residual.is_null() {
-                            o.residual
-                        } else {
-                            o.residual.add(row * o.cols + col)
-                        };
-                        let up =
-                            if o.gated { scratch.add(width + skip).cast_const() } else { core::ptr::null() };
-                        let e = Epilogue { rows, cols, from: to, ld, up, out, residual, ldo: o.cols };
-                        e.run(s, o.activation);
+        let tiles = self.rows.len().div_ceil(S::MR);
+        // Even tiles: a last one of a row or two would leave the arithmetic units idle.
+        let tile = |i: usize| {
+            let edge = |i: usize| self.rows.start + self.rows.len() * i / tiles;
+            edge(i)..edge(i + 1)
+        };
+        for block in 0..self.product.blocks() {
+            if tiles <= FEW_TILES {
+                // Weights are read once.
+                for panel in self.panels.clone() {
+                    for i in 0..tiles {
+                        self.tile(s, scratch, block, tile(i), panel);
                     }
                 }
-                row += rows;
+            } else {
+                // Rows stay in the first cache while panels, one after the other, come from the second.
+                for i in 0..tiles {
+                    for panel in self.panels.clone() {
+                        self.tile(s, scratch, block, tile(i), panel);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<P: Product> Linear<P> {
+    /// What a block of inputs adds to one tile, and the epilogue if it is the last block.
+    #[inline(always)]
+    fn tile<S: Simd>(&self, s: S, scratch: *mut f32, block: usize, rows: Range<usize>, panel: usize) {
+        let (o, blocks, width) = (&self.output, self.product.blocks(), S::NV * S::LANES);
+        let (col, last) = (panel * width, block + 1 == blocks);
+        let cols = width.min(o.cols - col);
+        // Sums of some inputs only can wait in the output if they have it for themselves.
+        let direct = !o.gated && cols == width && o.residual != o.out.cast_const();
+        if !direct && !last {
+            return;
+        }
+        let (row, rows) = (rows.start, rows.len());
+        // SAFETY: whoever made this promises `rows` of the inputs and of the output; tiles that are not a whole
+        // panel of the output go to the scratch memory, which holds MR rows of three panels.
+        unsafe {
+            let out = o.out.add(row * o.cols + col);
+            let (up, skip) = ((o.cols + col) / width, (o.cols + col) % width);
+            let (to, ld) = if direct { (out, o.cols) } else { (scratch, 3 * width) };
+            let tiles = [(panel, to), (up, scratch.add(width)), (up + 1, scratch.add(2 * width))];
+            let used = match (o.gated, skip + cols <= width) {
+                (false, _) => 1,
+                (true, true) => 2,
+                (true, false) => 3,
+            };
+            for block in if direct { block..block + 1 } else { 0..blocks } {
+                for (panel, to) in &tiles[..used] {
+                    self.product.tile(s, At { row, rows, panel: *panel, block }, *to, ld);
+                }
+            }
+            if last {
+                let residual =
+                    if o.residual.is_null() { o.residual } else { o.residual.add(row * o.cols + col) };
+                let up = if o.gated { scratch.add(width + skip).cast_const() } else { core::ptr::null() };
+                let e = Epilogue { rows, cols, from: to, ld, up, out, residual, ldo: o.cols };
+                e.run(s, o.activation);
             }
         }
     }

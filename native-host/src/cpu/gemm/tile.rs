@@ -105,22 +105,12 @@ unsafe fn tile_of<S: Simd, const MR: usize, const NV: usize, const COL: bool, co
                 }
             }
         }
-        let (mut a, mut b, mut left) = (t.a, t.b, t.k);
-        let advance = if COL { t.lda } else { 1 };
-        while left >= 4 {
+        let (mut a, mut b, advance) = (t.a, t.b, if COL { t.lda } else { 1 });
+        // One step a turn: unrolled, compilers load more ahead than registers hold.
+        for _ in 0..t.k {
             step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a, t.lda, b);
-            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a.add(advance), t.lda, b.add(t.ldb));
-            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a.add(2 * advance), t.lda, b.add(2 * t.ldb));
-            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a.add(3 * advance), t.lda, b.add(3 * t.ldb));
-            a = a.add(4 * advance);
-            b = b.add(4 * t.ldb);
-            left -= 4;
-        }
-        while left > 0 {
-            step::<S, MR, NV, COL, AHEAD>(s, &mut acc, a, t.lda, b);
-            a = a.add(advance);
-            b = b.add(t.ldb);
-            left -= 1;
+            a = a.wrapping_add(advance);
+            b = b.wrapping_add(t.ldb);
         }
         for (m, row) in acc.iter().enumerate() {
             for (v, value) in row.iter().enumerate() {
@@ -200,22 +190,11 @@ unsafe fn int8_tile_of<S: Simd, const MR: usize, const NV: usize>(s: S, t: &Int8
     // SAFETY: every address lies in what the caller promised.
     unsafe {
         let mut acc = [[s.zero_i(); NV]; MR];
-        let (mut a, mut b, mut left) = (t.a, t.b, t.steps);
-        let panel = NV * S::LANES * S::DOT;
-        while left >= 4 {
+        let (mut a, mut b, panel) = (t.a, t.b, NV * S::LANES * S::DOT);
+        for _ in 0..t.steps {
             int8_step::<S, MR, NV>(s, &mut acc, a, t.lda, b);
-            int8_step::<S, MR, NV>(s, &mut acc, a.add(1), t.lda, b.add(panel));
-            int8_step::<S, MR, NV>(s, &mut acc, a.add(2), t.lda, b.add(2 * panel));
-            int8_step::<S, MR, NV>(s, &mut acc, a.add(3), t.lda, b.add(3 * panel));
-            a = a.add(4);
-            b = b.add(4 * panel);
-            left -= 4;
-        }
-        while left > 0 {
-            int8_step::<S, MR, NV>(s, &mut acc, a, t.lda, b);
-            a = a.add(1);
-            b = b.add(panel);
-            left -= 1;
+            a = a.wrapping_add(1);
+            b = b.wrapping_add(panel);
         }
         for (v, at) in (0..NV).map(|v| v * S::LANES).enumerate() {
             let (sums, scales) = (s.load_i(t.sums.add(at)), s.load(t.scales.add(at)));
