@@ -3,6 +3,9 @@
 //! This is the crate native users depend on. It re-exports the compute core and adds what a host has: files,
 //! tokenizers, models by name, the CPU backend and the command-line programs. Start at [`EmbedEngine`].
 
+// One pointer type for both: GPU objects can move between threads natively, but not in a browser.
+#![cfg_attr(target_arch = "wasm32", allow(clippy::arc_with_non_send_sync))]
+
 #[cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 pub mod cli;
 #[cfg(feature = "encoder-cpu")]
