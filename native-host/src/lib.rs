@@ -8,8 +8,6 @@
 
 #[cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 pub mod cli;
-#[cfg(feature = "encoder-cpu")]
-pub mod cpu;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod device;
 mod embed_engine;
@@ -31,6 +29,9 @@ pub mod tokenizer;
 pub use embed_engine::{EmbedEngine, EmbedOptions, pooled};
 pub use error::{Error, Result};
 pub use generate::{GenerateEngine, GenerateOptions};
+/// The CPU backend.
+#[cfg(feature = "encoder-cpu")]
+pub use inferencelayer_cpu as cpu;
 /// The compute core.
 pub use inferencelayer_engine as engine;
 /// What encoding gives.

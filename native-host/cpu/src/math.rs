@@ -93,7 +93,7 @@ mod tests {
     use inferencelayer_engine::{op::Activation, reference};
 
     use super::*;
-    use crate::cpu::{isa::Isa, simd::Kernel};
+    use crate::{isa::Isa, simd::Kernel};
 
     struct Map<'a>(&'a mut [f32], Option<Activation>);
 

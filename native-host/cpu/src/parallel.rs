@@ -144,7 +144,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::cpu::threads::Threads;
+    use crate::threads::Threads;
 
     fn check(parallel: &dyn Parallel) {
         let team = Team::default();

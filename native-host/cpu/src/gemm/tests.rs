@@ -7,7 +7,7 @@ use super::{
     pack::{PackedF32, PackedInt8},
     quantize::{Quantize, row_words},
 };
-use crate::cpu::{isa::Isa, testing::Random};
+use crate::{isa::Isa, testing::Random};
 
 /// (rows, inputs, outputs)
 const SHAPES: [(usize, usize, usize); 10] = [

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use inferencelayer::cpu::{CpuBackend, CpuOptions, Isa, Threads};
+use inferencelayer_cpu::{CpuBackend, CpuOptions, Isa, Threads};
 use inferencelayer_engine::{
     Result,
     backend::{self, Backend, Plan},

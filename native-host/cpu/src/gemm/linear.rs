@@ -8,7 +8,7 @@ use super::{
     pack::{PackedF32, PackedInt8},
     tile::{Int8Tile, Start, Tile, int8_tile, tile},
 };
-use crate::cpu::{
+use crate::{
     math::activate,
     simd::{Kernel, MAX_LANES, Simd},
 };
