@@ -95,9 +95,23 @@ impl EmbedEngine {
         device: &DeviceOptions,
         options: &EmbedOptions,
     ) -> Result<Self> {
+        Self::open_with_progress(checkpoint_dir, max_batch_tokens, device, options, None)
+    }
+
+    /// [`EmbedEngine::open`], calling `progress` with the bytes of weights read so far and all of them.
+    ///
+    /// # Errors
+    /// As [`EmbedEngine::auto`].
+    pub fn open_with_progress(
+        checkpoint_dir: impl AsRef<Path>,
+        max_batch_tokens: usize,
+        device: &DeviceOptions,
+        options: &EmbedOptions,
+        progress: Option<&dyn Fn(u64, u64)>,
+    ) -> Result<Self> {
         let folder = crate::folder::DiskFolder::open(checkpoint_dir)?;
         let opened = device::open(device)?;
-        let loading = Self::load(&folder, opened.backend, max_batch_tokens, options);
+        let loading = Self::load(&folder, opened.backend, max_batch_tokens, options, progress);
         let mut engine = inferencelayer_engine::task::block_on(loading)?;
         engine.context = opened.gpu;
         engine.save_pipelines();
@@ -130,7 +144,8 @@ impl EmbedEngine {
 }
 
 impl EmbedEngine {
-    /// Loads a folder, wherever its files are, on a backend.
+    /// Loads a folder, wherever its files are, on a backend, calling `progress` with the bytes of weights read so far
+    /// and all of them.
     ///
     /// # Errors
     /// Names the file, tensor or option at fault.
@@ -139,6 +154,7 @@ impl EmbedEngine {
         backend: Arc<dyn Backend>,
         max_batch_tokens: usize,
         options: &EmbedOptions,
+        progress: Option<&dyn Fn(u64, u64)>,
     ) -> Result<Self> {
         let settings = SentenceTransformer::read(folder).await?;
         let config = read_config(folder, &settings.transformer).await?;
@@ -147,7 +163,15 @@ impl EmbedEngine {
         let tokenizer = load_tokenizer(folder, &settings, &config).await?.map(Arc::new);
         let hidden = config.hidden;
         let source = open_weights(folder, &slashed(&settings.transformer)).await?;
-        let encoder = Encoder::load(config, &*source, &*backend).await?;
+        let total = source.total_bytes();
+        let tell = |done: u64| {
+            if let Some(progress) = progress {
+                progress(done.min(total), total);
+            }
+        };
+        let layers = 0..config.layers.len();
+        let mut loader = Loader::new(&*source, &*backend).with_progress(Some(&tell));
+        let encoder = Encoder::load_layers(config, layers, &mut loader).await?;
         let head = load_head(folder, &settings, hidden, &*backend, options).await?;
         let embedder = Embedder::new(backend, encoder, head, max_batch_tokens, options.deterministic)?;
         Ok(EmbedEngine {

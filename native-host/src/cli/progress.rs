@@ -1,6 +1,7 @@
 //! Progress bars on a terminal. Short work shows none.
 
 use std::{
+    cell::RefCell,
     io::IsTerminal,
     time::{Duration, Instant},
 };
@@ -76,6 +77,18 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         self.finish();
+    }
+}
+
+/// Shows how far the loading of a model is.
+#[derive(Default)]
+pub struct Loading(RefCell<Option<Bar>>);
+
+impl Loading {
+    /// `done` of `total` bytes of weights have been read.
+    pub fn tell(&self, done: u64, total: u64) {
+        let mut bar = self.0.borrow_mut();
+        bar.get_or_insert_with(|| Bar::new(Some(total), "loading")).update(done, "loading".into());
     }
 }
 

@@ -240,7 +240,7 @@ impl GenerateEngine {
         let context = options.context.unwrap_or_else(|| config.max_positions.min(USUAL_CONTEXT));
         let slots = options.sessions.max(1);
         let chunk = if options.chunk == 0 { USUAL_CHUNK } else { options.chunk }.min(context.max(1));
-        let total: u64 = source.names().iter().filter_map(|n| source.tensor(n)).map(|t| t.bytes).sum();
+        let total = source.total_bytes();
         let tell = |done: u64| {
             if let Some(progress) = progress {
                 progress(done.min(total), total);

@@ -34,7 +34,7 @@ impl Ours {
         let opened = variant.open(adapter, threads)?;
         let folder = DiskFolder::open(model)?;
         let options = EmbedOptions::default();
-        let engine = block_on(EmbedEngine::load(&folder, opened.shared(), max_tokens, &options))?;
+        let engine = block_on(EmbedEngine::load(&folder, opened.shared(), max_tokens, &options, None))?;
         Ok(Ours { variant: variant.clone(), opened, engine })
     }
 

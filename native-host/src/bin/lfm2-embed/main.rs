@@ -18,7 +18,7 @@ use inferencelayer::{
         input::{Content, Lines, Record},
         list, logging, model,
         output::{Row, Target, Writer},
-        progress::Bar,
+        progress::{Bar, Loading},
         stream::{self, Limits, Sequence, Tokenize},
     },
     device::DeviceOptions,
@@ -120,7 +120,10 @@ fn open_engine(args: &Args) -> Result<EmbedEngine> {
         normalize: !args.no_normalize,
         deterministic: args.deterministic,
     };
-    let engine = EmbedEngine::open(&folder, args.batch_tokens.get(), &device, &options)?;
+    let bar = Loading::default();
+    let (tokens, tell) = (args.batch_tokens.get(), |done, total| bar.tell(done, total));
+    let engine = EmbedEngine::open_with_progress(&folder, tokens, &device, &options, Some(&tell))?;
+    drop(bar);
     log::info!("{} on {}", folder.display(), engine.device_name());
     Ok(engine)
 }
