@@ -70,6 +70,12 @@ impl GpuHandle {
     pub fn save_pipelines(&self) {
         self.0.save_pipelines();
     }
+
+    /// Names of the adapter and its driver.
+    pub fn adapter(&self) -> (String, String) {
+        let adapter = self.0.adapter();
+        (adapter.name.clone(), adapter.driver.trim().to_string())
+    }
 }
 
 /// Opens what the options ask for.

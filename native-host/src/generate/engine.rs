@@ -158,6 +158,11 @@ impl GenerateEngine {
         Ok(engine)
     }
 
+    /// Names of the GPU and its driver; `None` on a CPU.
+    pub fn adapter(&self) -> Option<(String, String)> {
+        self.gpu.as_ref().map(device::GpuHandle::adapter)
+    }
+
     /// Keeps what the GPU's driver compiled so far for the next start.
     pub fn save_pipelines(&self) {
         if let Some(context) = &self.gpu {

@@ -64,7 +64,7 @@ impl Contender for Ours {
     }
 
     fn run(&mut self, request: Request) -> Result<Reply> {
-        let ids = super::contest::Batch::new(request.texts, request.tokens).ids();
+        let ids = request.batch().ids();
         let (mut seconds, mut vectors) = (Vec::new(), Vec::new());
         for _ in 0..request.runs {
             let ids = ids.clone();
