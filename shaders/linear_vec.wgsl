@@ -11,6 +11,10 @@
 //! permute OUTS 1 2 4
 //! permute UNROLL 1 2 4 8
 //! permute SUBGROUPS 0 1
+//! permute NORM none layer rms
+//! permute SOURCE f32 f16
+//! permute HELD 1 2 4
+//! permute HALVES 2 128
 // Linear for few rows, where all time goes into reading w: LANES neighbouring invocations make OUTS neighbouring
 // outputs of ROWS rows, with UNROLL units of each row of w on their way before the first is used.
 //
@@ -18,6 +22,9 @@
 // then the LANES sums are added: the order depends on LANES and SUBGROUPS alone. SUBGROUPS: subgroups are at least as
 // wide as LANES. For y in 8-bit blocks a workgroup makes 32 outputs.
 // Grid: x and y = the workgroups for n folded by row_grid, z = ceil(rows / ROWS).
+//
+// NORM: x is what that makes of `source`. A workgroup normalises its rows itself, into workgroup memory, while the
+// first weights are on their way; to do so less often, it makes the outputs of every row_grid-th workgroup too.
 #if X == q8
 // 8-bit blocks multiply blocks alone.
 #if W == f32
@@ -39,12 +46,18 @@
 #else
 #define SIDES 1
 #endif
+#if NORM != none
+#define HOLDS 1
+#endif
 #define SUMS $ROWS*$OUTS*$SIDES
 #define Q8_THREADS $THREADS
 
 #import blocks
 #import q8
 #define FORMAT $W
+#if HOLDS
+#import held
+#endif
 #import units
 #import linear_epilogue
 
@@ -79,22 +92,32 @@ fn over_lanes(value: f32, thread: u32) -> f32 {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let rows = counts[params.count];
     let m0 = group.z * $ROWSu;
-    let n0 = (group.y * params.row_grid + group.x) * $OUTPUTSu;
-    if m0 >= rows || n0 >= params.n {
+    let n_first = (group.y * params.row_grid + group.x) * $OUTPUTSu;
+    if m0 >= rows || n_first >= params.n {
         return;
     }
-    // Rows and outputs past the end repeat the last one; their sums are dropped.
     let k4 = params.k4;
     let lane = thread % $LANESu;
+    #unroll r $ROWS
+#if HOLDS
+    let x$r = $ru * $HALVESu;
+#else
+    let x$r = row_x(min(m0 + $ru, rows - 1u), k4);
+#endif
+    #end
+
+#if HOLDS
+    for (var n0 = n_first; n0 < params.n; n0 += params.row_grid * $OUTPUTSu) {
+#else
+    let n0 = n_first;
+#endif
+    // Rows and outputs past the end repeat the last one; their sums are dropped.
     #unroll o $OUTS
     let col$o = min(n0 + thread / $LANESu * $OUTSu + $ou, params.n - 1u);
     let w$o = row_w(col$o, k4);
 #if GATED
     let up$o = row_w(col$o + params.up_rows, k4);
 #endif
-    #end
-    #unroll r $ROWS
-    let x$r = row_x(min(m0 + $ru, rows - 1u), k4);
     #end
 
     // The quad of outputs that this invocation finishes; what it adds is asked for ahead.
@@ -124,6 +147,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
         #end
         #end
+#if HOLDS
+        if first == 0u && n0 == n_first {
+            hold(m0, rows, thread);
+        }
+#endif
         #unroll t $UNROLL
         let there$t = first + $tu * $LANESu + lane < units;
         #unroll r $ROWS
@@ -166,6 +194,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #else
     if finishes {
         store_y(row * params.out4 + column / 4u, v);
+    }
+#endif
+#if HOLDS
+    workgroupBarrier();
     }
 #endif
 }

@@ -11,6 +11,10 @@ struct Params {
     count: u32,        // which count bounds the rows
     up_rows: u32,      // GATED: rows from a gate row to its up row
     row_grid: u32,     // workgroups along the rows, for kernels that fold the grid
+#if HOLDS
+    norm_eps: f32,
+    norm_bias: u32,    // 1 if biases follow the norm's weights
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 

@@ -6,6 +6,7 @@ use core::task::{Context, Poll};
 use super::{
     backend::Shared,
     context::GpuContext,
+    fuse::{self, Call},
     lower::{Binding, Dispatch, Lowering},
     pipelines::Pipeline,
     readback::DEPTH,
@@ -65,7 +66,10 @@ impl GpuPlan {
     pub(super) fn new(shared: Arc<Shared>, program: Program) -> Result<GpuPlan> {
         let context = &shared.context;
         let (packed, packed_len, mut places) = place_inputs(context, &program)?;
-        let (slots, sizes) = program.slots();
+        let workgroup_bytes = context.limits.max_compute_workgroup_storage_size;
+        let lowering = Lowering { program: &program, features: context.features, workgroup_bytes };
+        let calls = if context.fusion { fuse::fused(&lowering) } else { fuse::apart(&program) };
+        let (slots, sizes) = program.slots_for(&program.lifetimes_in(calls.iter().map(Call::operands)));
         let arena = shared.arena.reserve(context, &sizes)?;
         for (i, slot) in slots.iter().enumerate() {
             if let Some(slot) = slot {
@@ -80,10 +84,9 @@ impl GpuPlan {
         }
         let results: u64 = program.with_role(Role::Output).map(|id| program.spec(id).bytes() as u64).sum();
         shared.readback.reserve(context, results)?;
-        let lowering = Lowering { program: &program, features: context.features };
         let mut dispatches = Vec::new();
-        for op in &program.ops {
-            dispatches.extend(lowering.lower(op)?);
+        for call in &calls {
+            dispatches.extend(lowering.lower(call)?);
         }
         let scratch = dispatches.iter().map(Dispatch::scratch).max().unwrap_or(0);
         let scratch = match scratch {

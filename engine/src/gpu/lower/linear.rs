@@ -3,8 +3,8 @@
 use alloc::{format, vec, vec::Vec};
 
 use super::{
-    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag,
-    linear_vec::{self, Shape, Task},
+    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag, has_bias,
+    linear_vec::{self, Held, Shape, Task},
     storage, weight_word, whole,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
         kernel::{self, Kernel},
         pipelines::Definitions,
     },
-    op::{Activation, GatedLinear, Linear},
+    op::{Activation, GatedLinear, Linear, Norm, Op},
     program::BufferId,
     tensor::Weight,
 };
@@ -30,32 +30,73 @@ struct Product<'a> {
     gated: bool,
 }
 
-pub fn linear(l: &Lowering<'_>, o: &Linear) -> Result<Vec<Dispatch>> {
-    let product = Product {
-        x: o.x,
-        weight: &o.weight,
-        bias: o.bias.as_ref(),
-        activation: o.activation,
-        residual: o.residual,
-        out: o.out,
-        gated: false,
-    };
-    lower(l, &product)
+impl<'a> Product<'a> {
+    fn of(o: &'a Linear) -> Self {
+        Product {
+            x: o.x,
+            weight: &o.weight,
+            bias: o.bias.as_ref(),
+            activation: o.activation,
+            residual: o.residual,
+            out: o.out,
+            gated: false,
+        }
+    }
+
+    fn gated(o: &'a GatedLinear) -> Self {
+        Product {
+            x: o.x,
+            weight: &o.weight,
+            bias: o.bias.as_ref(),
+            activation: o.activation,
+            residual: None,
+            out: o.out,
+            gated: true,
+        }
+    }
+
+    fn task(&self, l: &Lowering<'_>) -> Task {
+        let rows = self.weight.rows();
+        Task {
+            format: self.weight.format(),
+            gated: self.gated,
+            q8_out: l.word(self.out) == "q8",
+            rows: l.rows(self.out),
+            n: if self.gated { rows / 2 } else { rows } as u32,
+            k4: l.cols4(self.x),
+        }
+    }
+
+    /// Whether it is one for `linear_vec`.
+    fn is_vec(&self, l: &Lowering<'_>, task: &Task) -> bool {
+        l.word(self.x) == "q8" || (task.rows <= linear_vec::most_rows(l.features) && task.fits())
+    }
 }
 
-pub fn gated_linear(l: &Lowering<'_>, o: &GatedLinear) -> Result<Vec<Dispatch>> {
+/// `norm` makes its input if the op before left that to it.
+pub fn linear(l: &Lowering<'_>, o: &Linear, norm: Option<&Norm>) -> Result<Vec<Dispatch>> {
+    lower(l, &Product::of(o), norm)
+}
+
+/// As [`linear`].
+pub fn gated_linear(l: &Lowering<'_>, o: &GatedLinear, norm: Option<&Norm>) -> Result<Vec<Dispatch>> {
     // Gate and up rows are read through one binding.
     whole(&o.weight)?;
-    let product = Product {
-        x: o.x,
-        weight: &o.weight,
-        bias: o.bias.as_ref(),
-        activation: o.activation,
-        residual: None,
-        out: o.out,
-        gated: true,
+    lower(l, &Product::gated(o), norm)
+}
+
+/// Whether the dispatch of a product can make its input from what `norm` reads.
+pub fn takes_norm(l: &Lowering<'_>, op: &Op, norm: &Norm) -> bool {
+    let product = match op {
+        Op::Linear(o) => Product::of(o),
+        Op::GatedLinear(o) => Product::gated(o),
+        _ => return false,
     };
-    lower(l, &product)
+    let task = product.task(l);
+    product.x == norm.out
+        && product.residual != Some(norm.out)
+        && product.is_vec(l, &task)
+        && Held::new(l, &Shape::new(l.features, &task), norm).is_some()
 }
 
 /// A kernel with its tile.
@@ -111,7 +152,7 @@ fn choose(features: Features, halves: bool, gated: bool, rows: u32, n: u32, k4: 
     Choice::new(&kernel::LINEAR_DIRECT, None, 16, 64)
 }
 
-fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
+fn lower(l: &Lowering<'_>, p: &Product<'_>, norm: Option<&Norm>) -> Result<Vec<Dispatch>> {
     let (x, weight) = (l.word(p.x), weight_word(p.weight)?);
     let mut definitions = define(&[
         ("Y", l.word(p.out)),
@@ -120,22 +161,17 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
         ("ACT", activation_word(p.activation)),
         ("GATED", &flag(p.gated)),
     ]);
-    let (rows, k4) = (l.rows(p.out), l.cols4(p.x));
-    let columns = if p.gated { p.weight.rows() / 2 } else { p.weight.rows() } as u32;
-    let task = Task {
-        format: p.weight.format(),
-        gated: p.gated,
-        q8_out: l.word(p.out) == "q8",
-        rows,
-        n: columns,
-        k4,
-    };
-    if x == "q8" || (rows <= linear_vec::most_rows(l.features) && task.fits()) {
+    let task = p.task(l);
+    let Task { rows, k4, n: columns, .. } = task;
+    if p.is_vec(l, &task) {
         let shape = Shape::new(l.features, &task);
         definitions.extend(shape.definitions());
         definitions.extend(define(&[("X", x), ("W", weight)]));
-        return dispatches(l, p, &kernel::LINEAR_VEC, &definitions, |n| {
+        let held = norm.and_then(|norm| Held::new(l, &shape, norm));
+        definitions.extend(held.map_or_else(|| define(&[("NORM", "none")]), |held| held.definitions(l)));
+        return dispatches(l, p, held.map(|held| held.norm), &kernel::LINEAR_VEC, &definitions, |n| {
             let grid = shape.grid(rows, n);
+            let grid = held.map_or(grid, |held| held.grid(grid));
             (grid, grid[0])
         });
     }
@@ -151,7 +187,7 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
         Some(tile) => definitions.extend(define(&[("TILE", tile)])),
         None => definitions.extend(define(&[("X", x), ("W", weight)])),
     }
-    dispatches(l, p, choice.kernel, &definitions, |n| {
+    dispatches(l, p, None, choice.kernel, &definitions, |n| {
         let grid = choice.grid(rows, n);
         (grid, grid[1])
     })
@@ -161,6 +197,7 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
 fn dispatches(
     l: &Lowering<'_>,
     p: &Product<'_>,
+    norm: Option<&Norm>,
     kernel: &'static Kernel,
     definitions: &Definitions,
     grid: impl Fn(u32) -> ([u32; 3], u32),
@@ -168,7 +205,11 @@ fn dispatches(
     let mut dispatches = Vec::new();
     for piece in &storage(p.weight)?.pieces {
         let n = if p.gated { piece.rows / 2 } else { piece.rows } as u32;
-        let mut bindings = vec![Binding::Buffer(p.x), Binding::Weight(piece.buffer.clone())];
+        let mut bindings = match norm {
+            None => vec![Binding::Buffer(p.x)],
+            Some(norm) => vec![Binding::Buffer(norm.x), bind(&norm.params.weight)?],
+        };
+        bindings.push(Binding::Weight(piece.buffer.clone()));
         if let Some(bias) = p.bias {
             bindings.push(bind(bias)?);
         }
@@ -176,7 +217,10 @@ fn dispatches(
         bindings.push(Binding::Buffer(p.out));
         let (grid, row_grid) = grid(n);
         let (k4, out4) = (l.cols4(p.x), l.cols4(p.out));
-        let params = [k4, n, piece.first_row as u32, out4, l.count(p.out), n, row_grid];
+        let mut params = vec![k4, n, piece.first_row as u32, out4, l.count(p.out), n, row_grid];
+        if let Some(norm) = norm {
+            params.extend([norm.params.eps.to_bits(), has_bias(&norm.params)]);
+        }
         dispatches.push(dispatch(kernel, definitions.clone(), &params, bindings, grid));
     }
     Ok(dispatches)

@@ -2,9 +2,10 @@
 
 use alloc::format;
 
-use super::{define, flag};
+use super::{Lowering, define, flag, norm_word};
 use crate::{
     format::Format,
+    op::Norm,
     gpu::{blocks::Layout, context::Features, pipelines::Definitions},
 };
 
@@ -24,6 +25,12 @@ const LOADS: u32 = 8;
 
 /// Products of units in the text of the kernel, at most: registers hold no more, and compilers take long.
 const PRODUCTS: u32 = 32;
+
+/// Up to so many rows, a product normalises its own input: they are normalised one after the other.
+const HELD_ROWS: u32 = 4;
+
+/// So many workgroups keep a large GPU busy. Where each normalises its input, more would only do so more often.
+const RESIDENT: u32 = 1024;
 
 /// A product.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +58,56 @@ impl Task {
     /// Whether the kernel can do it.
     pub fn fits(&self) -> bool {
         self.k4.is_multiple_of(self.unit4())
+    }
+}
+
+/// An input that workgroups normalise themselves, instead of reading it.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    pub norm: &'a Norm,
+    /// Pieces of 16 values of a row, and those of an invocation.
+    halves: u32,
+    each: u32,
+    threads: u32,
+}
+
+impl<'a> Held<'a> {
+    /// `None` if a workgroup of this shape cannot hold its rows.
+    pub fn new(l: &Lowering<'_>, shape: &Shape, norm: &'a Norm) -> Option<Held<'a>> {
+        let threads = shape.threads();
+        let halves = l.cols4(norm.out).div_ceil(4);
+        let each = halves.div_ceil(threads);
+        let row = match l.word(norm.out) {
+            "q8" => halves * 22,
+            "f16" => halves * 32,
+            _ => halves * 64,
+        };
+        // What sums over the workgroup take, of a row and of the product.
+        let sums = each * threads * 5 + shape.rows * shape.outputs * 8 + threads * 12;
+        let fits = shape.rows * row + sums <= l.workgroup_bytes;
+        (l.features.barriers && shape.rows <= HELD_ROWS && each <= 4 && fits).then_some(Held {
+            norm,
+            halves,
+            each,
+            threads,
+        })
+    }
+
+    pub fn definitions(&self, l: &Lowering<'_>) -> Definitions {
+        let words = [("HELD", self.each), ("HALVES", self.halves)];
+        let mut all: Definitions = words.map(|(key, n)| (key, format!("{n}"))).into();
+        all.extend(define(&[
+            ("NORM", norm_word(Some(&self.norm.params))),
+            ("SOURCE", l.word(self.norm.x)),
+        ]));
+        all
+    }
+
+    /// Fewer workgroups, each of which makes several times its outputs.
+    pub fn grid(&self, [x, y, z]: [u32; 3]) -> [u32; 3] {
+        let most = RESIDENT * 128 / self.threads;
+        let rounds = (x * y).div_ceil(most);
+        [(x * y).div_ceil(rounds), 1, z]
     }
 }
 
@@ -104,6 +161,11 @@ impl Shape {
         Shape { rows, lanes, outs, unroll, subgroups, outputs }
     }
 
+    /// Invocations of a workgroup.
+    const fn threads(&self) -> u32 {
+        self.outputs / self.outs * self.lanes
+    }
+
     pub fn definitions(&self) -> Definitions {
         let words =
             [("ROWS", self.rows), ("LANES", self.lanes), ("OUTS", self.outs), ("UNROLL", self.unroll)];
@@ -154,7 +216,8 @@ mod tests {
                     for (rows, n, k4) in [(1, 64, 64), (3, 2048, 512), (8, 65536, 1024), (40, 1024, 64 * 9)] {
                         let task = Task { format, gated, q8_out, rows, n, k4 };
                         let shape = Shape::new(features(subgroups, size), &task);
-                        let threads = shape.outputs / shape.outs * shape.lanes;
+                        let threads = shape.threads();
+                        assert!(threads.is_multiple_of(8) && threads >= shape.lanes, "{task:?} {shape:?}");
                         assert!(threads <= 256 && shape.outputs.is_multiple_of(4), "{task:?} {shape:?}");
                         assert!(shape.outputs / 4 * shape.rows <= threads, "{task:?} {shape:?}");
                         assert!(!shape.subgroups || shape.lanes <= size, "{task:?} {shape:?}");

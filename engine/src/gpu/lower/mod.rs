@@ -14,13 +14,14 @@ use alloc::{format, string::ToString, vec, vec::Vec};
 use super::{
     blocks::Layout,
     context::Features,
+    fuse::Call,
     kernel::Kernel,
     pipelines::Definitions,
     weight::{GpuWeight, Piece},
 };
 use crate::{
     Error, Result,
-    op::{Activation, Op},
+    op::{Activation, Norm, NormKind, NormParams, Op},
     program::{BufferId, Program},
     tensor::{DType, Format, Weight},
 };
@@ -61,19 +62,26 @@ impl Dispatch {
 pub struct Lowering<'a> {
     pub program: &'a Program,
     pub features: Features,
+    /// Memory that the invocations of a workgroup may share.
+    pub workgroup_bytes: u32,
 }
 
 impl Lowering<'_> {
-    /// The dispatches of one op.
+    /// Whether an op's dispatch can make its input from what `norm` reads, so that `norm` needs none.
+    pub fn takes_norm(&self, op: &Op, norm: &Norm) -> bool {
+        linear::takes_norm(self, op, norm)
+    }
+
+    /// The dispatches of one call.
     ///
     /// # Errors
     /// `Unsupported` for weights of another backend or layouts a kernel cannot read.
-    pub fn lower(&self, op: &Op) -> Result<Vec<Dispatch>> {
-        match op {
+    pub fn lower(&self, call: &Call<'_>) -> Result<Vec<Dispatch>> {
+        match call.op {
             Op::Embed(o) => rows::embed(self, o),
             Op::Norm(o) => rows::norm(self, o),
-            Op::Linear(o) => linear::linear(self, o),
-            Op::GatedLinear(o) => linear::gated_linear(self, o),
+            Op::Linear(o) => linear::linear(self, o, call.norm),
+            Op::GatedLinear(o) => linear::gated_linear(self, o, call.norm),
             Op::Rope(o) => rows::rope(self, o),
             Op::Attention(o) => attention::attention(self, o),
             Op::Pool(o) => rows::pool(self, o),
@@ -144,6 +152,18 @@ fn whole(weight: &Weight) -> Result<&Piece> {
 
 fn bind(weight: &Weight) -> Result<Binding> {
     Ok(Binding::Weight(whole(weight)?.buffer.clone()))
+}
+
+fn norm_word(params: Option<&NormParams>) -> &'static str {
+    match params.map(|p| p.kind) {
+        None => "none",
+        Some(NormKind::Layer) => "layer",
+        Some(NormKind::Rms) => "rms",
+    }
+}
+
+fn has_bias(params: &NormParams) -> u32 {
+    u32::from(params.weight.rows() == 2)
 }
 
 fn activation_word(activation: Activation) -> &'static str {

@@ -1,0 +1,82 @@
+//! Fusion: which ops of a program share a dispatch. At batch 1 a decoder is bound by the number of its dispatches, so
+//! what is cheap to compute again is computed where it is needed.
+
+use alloc::vec::Vec;
+
+use super::lower::Lowering;
+use crate::{
+    op::{Norm, Op},
+    program::{BufferId, Program, Role},
+};
+
+/// An op that gets dispatches, with what its dispatches do besides.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub op: &'a Op,
+    /// Makes the op's input.
+    pub norm: Option<&'a Norm>,
+}
+
+impl<'a> Call<'a> {
+    fn alone(op: &'a Op) -> Self {
+        Call { op, norm: None }
+    }
+
+    /// Buffers that are read and written: not those that only live inside.
+    pub fn operands(&self) -> (Vec<BufferId>, Vec<BufferId>) {
+        let (mut reads, writes) = self.op.operands();
+        if let Some(norm) = self.norm {
+            reads.retain(|id| *id != norm.out);
+            reads.push(norm.x);
+        }
+        (reads, writes)
+    }
+}
+
+/// A call for each op.
+pub fn apart(program: &Program) -> Vec<Call<'_>> {
+    program.ops.iter().map(Call::alone).collect()
+}
+
+/// The fewest calls that compute the same.
+pub fn fused<'a>(lowering: &Lowering<'a>) -> Vec<Call<'a>> {
+    let program = lowering.program;
+    let mut calls: Vec<Option<Call<'a>>> = apart(program).into_iter().map(Some).collect();
+    for (at, op) in program.ops.iter().enumerate() {
+        let Op::Norm(norm) = op else { continue };
+        let Some(users) = users(program, at, norm.out) else { continue };
+        let takes = |user: &usize| {
+            lowering.takes_norm(&program.ops[*user], norm) && unchanged(program, norm.x, at + 1..=*user)
+        };
+        if users.is_empty() || norm.x == norm.out || !users.iter().all(takes) {
+            continue;
+        }
+        for user in users {
+            if let Some(call) = &mut calls[user] {
+                call.norm = Some(norm);
+            }
+        }
+        calls[at] = None;
+    }
+    calls.into_iter().flatten().collect()
+}
+
+/// The ops that read what op `at` leaves in `buffer`; `None` if others write there too, or it outlives the run.
+fn users(program: &Program, at: usize, buffer: BufferId) -> Option<Vec<usize>> {
+    let mut users = Vec::new();
+    for (i, op) in program.ops.iter().enumerate() {
+        let (reads, writes) = op.operands();
+        if i != at && writes.contains(&buffer) {
+            return None;
+        }
+        if reads.contains(&buffer) {
+            users.push(i);
+        }
+    }
+    (program.spec(buffer).role == Role::Internal && users.iter().all(|user| *user > at)).then_some(users)
+}
+
+/// Whether none of these ops writes `buffer`.
+fn unchanged(program: &Program, buffer: BufferId, mut ops: core::ops::RangeInclusive<usize>) -> bool {
+    ops.all(|i| !program.ops[i].operands().1.contains(&buffer))
+}
