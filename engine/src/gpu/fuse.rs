@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::lower::Lowering;
 use crate::{
-    op::{Norm, Op},
+    op::{Norm, Op, StoreKv},
     program::{BufferId, Program, Role},
 };
 
@@ -15,19 +15,24 @@ pub struct Call<'a> {
     pub op: &'a Op,
     /// Makes the op's input.
     pub norm: Option<&'a Norm>,
+    /// Comes before attention.
+    pub store: Option<&'a StoreKv>,
 }
 
 impl<'a> Call<'a> {
     fn alone(op: &'a Op) -> Self {
-        Call { op, norm: None }
+        Call { op, norm: None, store: None }
     }
 
     /// Buffers that are read and written: not those that only live inside.
     pub fn operands(&self) -> (Vec<BufferId>, Vec<BufferId>) {
-        let (mut reads, writes) = self.op.operands();
+        let (mut reads, mut writes) = self.op.operands();
         if let Some(norm) = self.norm {
             reads.retain(|id| *id != norm.out);
             reads.push(norm.x);
+        }
+        if let Some(store) = self.store {
+            writes.push(store.cache);
         }
         (reads, writes)
     }
@@ -42,23 +47,44 @@ pub fn apart(program: &Program) -> Vec<Call<'_>> {
 pub fn fused<'a>(lowering: &Lowering<'a>) -> Vec<Call<'a>> {
     let program = lowering.program;
     let mut calls: Vec<Option<Call<'a>>> = apart(program).into_iter().map(Some).collect();
-    for (at, op) in program.ops.iter().enumerate() {
-        let Op::Norm(norm) = op else { continue };
-        let Some(users) = users(program, at, norm.out) else { continue };
-        let takes = |user: &usize| {
-            lowering.takes_norm(&program.ops[*user], norm) && unchanged(program, norm.x, at + 1..=*user)
-        };
-        if users.is_empty() || norm.x == norm.out || !users.iter().all(takes) {
-            continue;
+    for at in 0..program.ops.len() {
+        match &program.ops[at] {
+            Op::Norm(norm) => fuse_norm(lowering, &mut calls, at, norm),
+            Op::StoreKv(store) => fuse_store(lowering, &mut calls, at, store),
+            _ => {}
         }
-        for user in users {
-            if let Some(call) = &mut calls[user] {
-                call.norm = Some(norm);
-            }
-        }
-        calls[at] = None;
     }
     calls.into_iter().flatten().collect()
+}
+
+/// Gives a norm to the ops that read its result, if all of them take it.
+fn fuse_norm<'a>(lowering: &Lowering<'a>, calls: &mut [Option<Call<'a>>], at: usize, norm: &'a Norm) {
+    let program = lowering.program;
+    let Some(users) = users(program, at, norm.out) else { return };
+    let takes = |user: &usize| {
+        lowering.takes_norm(&program.ops[*user], norm) && unchanged(program, norm.x, at + 1..=*user)
+    };
+    if users.is_empty() || norm.x == norm.out || !users.iter().all(takes) {
+        return;
+    }
+    for user in users {
+        if let Some(call) = &mut calls[user] {
+            call.norm = Some(norm);
+        }
+    }
+    calls[at] = None;
+}
+
+/// Gives what stores keys and values to the attention behind it, if nobody else sees the rotated rows.
+fn fuse_store<'a>(lowering: &Lowering<'a>, calls: &mut [Option<Call<'a>>], at: usize, store: &'a StoreKv) {
+    let program = lowering.program;
+    let next = program.ops.get(at + 1).filter(|next| lowering.takes_store(next, store));
+    let seen = program.spec(store.qkv).role != Role::Internal
+        || program.ops.iter().skip(at + 2).any(|op| op.operands().0.contains(&store.qkv));
+    if let (Some(_), false, Some(Some(call))) = (next, seen, calls.get_mut(at + 1)) {
+        call.store = Some(store);
+        calls[at] = None;
+    }
 }
 
 /// The ops that read what op `at` leaves in `buffer`; `None` if others write there too, or it outlives the run.

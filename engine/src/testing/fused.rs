@@ -5,10 +5,14 @@ use alloc::{format, vec::Vec};
 use super::{
     Case, Suite, Work, blocks,
     build::{Builder, Sizes},
+    states::{After, Pages, Run, singles, token_rows},
+    stored::angles,
 };
 use crate::{
     Result,
-    op::{Activation, GatedLinear, Linear, Norm, NormKind, NormParams, Op},
+    op::{
+        Activation, CachedAttention, GatedLinear, Linear, Norm, NormKind, NormParams, Normalize, Op, StoreKv,
+    },
     program::{BufferId, Count},
     quant::q8,
     tensor::{DType, Format},
@@ -133,4 +137,117 @@ fn gated(b: &mut Builder, x: BufferId, weight: crate::tensor::Weight, n: usize, 
     let activation = Activation::Silu;
     b.push(Op::GatedLinear(GatedLinear { x, weight, bias: None, activation, out: result }))?;
     b.read_back(out, Count::Tokens, n, result)
+}
+
+#[derive(Debug, Clone)]
+struct Attend {
+    /// Slots and positions.
+    rows: Vec<(u32, u32)>,
+    heads: (usize, usize),
+    head_dim: usize,
+    context: usize,
+    norms: (bool, bool),
+    /// Element types of what was projected, of the cache and of the result.
+    types: [DType; 3],
+}
+
+/// Attention of rows whose keys and values are stored just before.
+pub fn attention(suite: &Suite, all: &mut Vec<Case>) {
+    let x = suite.preferred();
+    let several = Vec::from([(3, 0), (1, 70), (4, 17), (0, 63), (2, 64), (5, 130)]);
+    let base = Attend {
+        rows: several.clone(),
+        heads: (4, 2),
+        head_dim: 16,
+        context: 256,
+        norms: (true, true),
+        types: [x, DType::F16, x],
+    };
+    let mut list = Vec::from([base.clone(), Attend { types: [x, DType::F32, x], ..base.clone() }]);
+    for norms in [(false, false), (true, false), (false, true)] {
+        list.push(Attend { norms, rows: Vec::from([(2, 77)]), ..base.clone() });
+    }
+    for (i, (heads, head_dim)) in
+        [((1, 1), 8), ((3, 3), 24), ((9, 3), 64), ((7, 1), 32), ((2, 1), 80), ((8, 2), 128), ((5, 1), 256)]
+            .into_iter()
+            .enumerate()
+    {
+        let rows = if i % 2 == 0 { several.clone() } else { Vec::from([(1, 64)]) };
+        let cache = if i % 3 == 0 { DType::F32 } else { DType::F16 };
+        list.push(Attend { rows, heads, head_dim, types: [x, cache, x], ..base.clone() });
+    }
+    for position in [0, 255, 256, 511] {
+        list.push(Attend { rows: Vec::from([(0, position)]), context: 512, ..base.clone() });
+    }
+    // Several workgroups have keys of a row, and only the last has the new one.
+    let far = Vec::from([(0, 1300), (1, 3), (2, 1024), (3, 1599), (4, 255), (5, 256)]);
+    list.push(Attend { rows: far.clone(), context: 1600, ..base.clone() });
+    if suite.full {
+        list.push(Attend { rows: far, context: 5000, heads: (6, 2), head_dim: 64, ..base.clone() });
+        for (heads, head_dim) in [((32, 8), 64), ((16, 8), 128)] {
+            let rows = Vec::from([(1, 640)]);
+            list.push(Attend { rows, heads, head_dim, context: 1024, ..base.clone() });
+            let rows = (0..24).map(|slot| (slot, slot * 37 % 250)).collect();
+            list.push(Attend { rows, heads, head_dim, ..base.clone() });
+        }
+    }
+    if suite.factors().contains(&DType::Q8) {
+        let q8: Vec<Attend> = list.iter().filter(|o| o.head_dim.is_multiple_of(q8::BLOCK)).cloned().collect();
+        list.extend(q8.into_iter().map(|o| Attend { types: [x, o.types[1], DType::Q8], ..o }));
+    }
+    for o in list {
+        let mut tolerance = suite.tolerance(Work::Attention, x, o.types[2]);
+        if o.types[..2].contains(&DType::F16) {
+            // Queries or keys may be rounded to the neighbouring value.
+            tolerance += 1e-3;
+        }
+        let name = format!("fused attention {o:?}");
+        all.push(Case::new(name, Sizes::rows(o.rows.len(), 0), tolerance, move |b| attend(b, &o)));
+    }
+}
+
+fn attend(b: &mut Builder, o: &Attend) -> Result<()> {
+    let ((heads, kv_heads), d, [x, cache, to]) = (o.heads, o.head_dim, o.types);
+    let runs: Vec<Run> = singles(&o.rows);
+    let slots = o.rows.iter().map(|(slot, _)| *slot as usize + 1).max().unwrap_or(1);
+    let pages = Pages::deal(&mut b.random, &runs, slots, o.context);
+    let before = b.random.values(pages.rows * 2 * kv_heads * d, 0.2, 1.0);
+    let cache = b.state("cache", cache, 2 * kv_heads * d, &before, After::Compared)?;
+    let table = b.integers("pages", pages.per_slot, pages.table, After::Ignored)?;
+    let tokens = b.integers("tokens", 4, token_rows(&runs).concat(), After::Compared)?;
+    let qkv = b.uniform(x, Count::Tokens, (heads + 2 * kv_heads) * d, 1.5)?;
+    let rope = angles(b, o.context, d)?;
+    let mut norm = |used: bool, eps: f32| -> Result<Option<NormParams>> {
+        let weight = b.vector(1, d, 1.0)?;
+        Ok(used.then_some(NormParams { kind: NormKind::Rms, weight, eps }))
+    };
+    let (q_norm, k_norm) = (norm(o.norms.0, 1e-6)?, norm(o.norms.1, 0.3)?);
+    b.push(Op::StoreKv(StoreKv {
+        qkv,
+        tokens,
+        q_norm,
+        k_norm,
+        rope,
+        cache,
+        pages: table,
+        heads,
+        kv_heads,
+        head_dim: d,
+    }))?;
+    let out = b.internal("attended", to, Count::Tokens, heads * d);
+    b.push(Op::CachedAttention(CachedAttention {
+        q: qkv,
+        tokens,
+        tiles: None,
+        cache,
+        pages: table,
+        context: o.context,
+        heads,
+        kv_heads,
+        head_dim: d,
+        scale: 1.0 / libm::sqrtf(d as f32),
+        out,
+    }))?;
+    let read = b.output(Count::Tokens, heads * d, None);
+    b.push(Op::Normalize(Normalize { x: out, unit: false, out: read }))
 }

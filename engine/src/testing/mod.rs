@@ -140,6 +140,7 @@ pub fn fused_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     let mut all = Vec::new();
     let plan = &Suite { capabilities, full: size == Size::Full };
     fused::norms(plan, &mut all);
+    fused::attention(plan, &mut all);
     all
 }
 

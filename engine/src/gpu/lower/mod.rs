@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    op::{Activation, Norm, NormKind, NormParams, Op},
+    op::{Activation, Norm, NormKind, NormParams, Op, StoreKv},
     program::{BufferId, Program},
     tensor::{DType, Format, Weight},
 };
@@ -64,12 +64,19 @@ pub struct Lowering<'a> {
     pub features: Features,
     /// Memory that the invocations of a workgroup may share.
     pub workgroup_bytes: u32,
+    /// Invocations that a workgroup may have.
+    pub most_invocations: u32,
 }
 
 impl Lowering<'_> {
     /// Whether an op's dispatch can make its input from what `norm` reads, so that `norm` needs none.
     pub fn takes_norm(&self, op: &Op, norm: &Norm) -> bool {
         linear::takes_norm(self, op, norm)
+    }
+
+    /// Whether an op's dispatch can do what `store` does before.
+    pub fn takes_store(&self, op: &Op, store: &StoreKv) -> bool {
+        matches!(op, Op::CachedAttention(o) if cached::takes_store(self, o, store))
     }
 
     /// The dispatches of one call.
@@ -89,7 +96,7 @@ impl Lowering<'_> {
             Op::StoreKv(o) => stored::store_kv(self, o),
             Op::ShortConv(o) => stored::short_conv(self, o),
             Op::Sample(o) => sample::sample(self, o),
-            Op::CachedAttention(o) => cached::cached_attention(self, o),
+            Op::CachedAttention(o) => cached::cached_attention(self, o, call.store),
             Op::Route(o) => experts::route(self, o),
             Op::ExpertGatedLinear(o) => experts::expert_gated_linear(self, o),
             Op::ExpertLinear(o) => experts::expert_linear(self, o),
