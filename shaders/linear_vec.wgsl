@@ -15,6 +15,7 @@
 //! permute SOURCE f32 f16
 //! permute HELD 1 2 4
 //! permute HALVES 2 128
+//! permute TAPS 0 2 3 4 8
 // Linear for few rows, where all time goes into reading w: LANES neighbouring invocations make OUTS neighbouring
 // outputs of ROWS rows, with UNROLL units of each row of w on their way before the first is used.
 //
@@ -25,6 +26,9 @@
 //
 // NORM: x is what that makes of `source`. A workgroup normalises its rows itself, into workgroup memory, while the
 // first weights are on their way; to do so less often, it makes the outputs of every row_grid-th workgroup too.
+//
+// TAPS: w's rows are the thirds B, C and x of a gated short convolution (short_conv.wgsl), which makes the outputs of
+// them; rows are of different slots. Without GATED, biases, activation and residual.
 #if X == q8
 // 8-bit blocks multiply blocks alone.
 #if W == f32
@@ -41,7 +45,10 @@
 #define OUTPUTS 128/$LANES*$OUTS
 #endif
 #define QUADS $OUTPUTS/4
-#if GATED
+#if TAPS
+#define SIDES 3
+#define KEPT $TAPS-1
+#elif GATED
 #define SIDES 2
 #else
 #define SIDES 1
@@ -60,6 +67,11 @@
 #endif
 #import units
 #import linear_epilogue
+#if TAPS
+#raw tokens array<vec4<u32>>
+#buffer taps f32
+#buffer state f32 write
+#endif
 
 // Sums by side, row and output.
 var<workgroup> sums: array<f32, $SIDES * $ROWS * $OUTPUTS>;
@@ -114,16 +126,31 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // Rows and outputs past the end repeat the last one; their sums are dropped.
     #unroll o $OUTS
     let col$o = min(n0 + thread / $LANESu * $OUTSu + $ou, params.n - 1u);
-    let w$o = row_w(col$o, k4);
-#if GATED
-    let up$o = row_w(col$o + params.up_rows, k4);
-#endif
+    #unroll s $SIDES
+    let w$s$o = row_w(col$o + $su * params.up_rows, k4);
+    #end
     #end
 
     // The quad of outputs that this invocation finishes; what it adds is asked for ahead.
     let row = m0 + thread / $QUADSu;
     let column = params.n_first + n0 + thread % $QUADSu * 4u;
     let finishes = thread < $QUADSu * $ROWSu && row < rows && column < params.n_first + params.n;
+#if TAPS
+    var kept: array<vec4<f32>, $KEPT>;
+    var factors: array<vec4<f32>, $TAPS>;
+    let state_at = tokens[min(row, rows - 1u)].w * $KEPTu * params.out4 + column / 4u;
+    if finishes {
+        #unroll j $KEPT
+        // Nothing lies before position 0.
+        if tokens[row].y + $ju >= $KEPTu {
+            kept[$j] = load_state(state_at + $ju * params.out4);
+        }
+        #end
+        #unroll j $TAPS
+        factors[$j] = load_taps($ju * params.out4 + column / 4u);
+        #end
+    }
+#else
     var bias = vec4(0.0);
     var other = vec4(0.0);
     if finishes {
@@ -134,6 +161,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         other = residual_of(row, column);
 #endif
     }
+#endif
 
     var acc: array<f32, $SUMS>;
     let units = k4 / $UNIT4u;
@@ -141,10 +169,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         #unroll t $UNROLL
         let i$t = min(first + $tu * $LANESu + lane, units - 1u);
         #unroll o $OUTS
-        let w$o$t = load_unit_w(w$o, k4, i$t);
-#if GATED
-        let up$o$t = load_unit_w(up$o, k4, i$t);
-#endif
+        #unroll s $SIDES
+        let w$s$o$t = load_unit_w(w$s$o, k4, i$t);
+        #end
         #end
         #end
 #if HOLDS
@@ -158,10 +185,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         {
             let unit = load_unit_x(x$r, k4, i$t);
             #unroll o $OUTS
-            acc[($o * $ROWS + $r) * $SIDES] += select(0.0, unit_dot(w$o$t, unit), there$t);
-#if GATED
-            acc[($o * $ROWS + $r) * $SIDES + 1] += select(0.0, unit_dot(up$o$t, unit), there$t);
-#endif
+            #unroll s $SIDES
+            acc[($o * $ROWS + $r) * $SIDES + $s] += select(0.0, unit_dot(w$s$o$t, unit), there$t);
+            #end
             #end
         }
         #end
@@ -182,12 +208,29 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     #end
     workgroupBarrier();
     let at = min(thread, $QUADSu * $ROWSu - 1u) * 4u;
-    var v = activate(vec4(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]) + bias);
-#if GATED
-    let up_at = at + $ROWSu * $OUTPUTSu;
-    v *= vec4(sums[up_at], sums[up_at + 1u], sums[up_at + 2u], sums[up_at + 3u]) + other;
+    #unroll s $SIDES
+    let at$s = at + $su * $ROWSu * $OUTPUTSu;
+    let sum$s = vec4(sums[at$s], sums[at$s + 1u], sums[at$s + 2u], sums[at$s + 3u]);
+    #end
+#if TAPS
+    let u = sum0 * sum2;
+    var v = vec4(0.0);
+    #unroll j $KEPT
+    v += factors[$j] * kept[$j];
+    #end
+    v = (v + factors[$KEPT] * u) * sum1;
+    if finishes {
+        #unroll j $KEPT
+#if $j != 0
+        store_state(state_at + ($ju - 1u) * params.out4, kept[$j]);
+#endif
+        #end
+        store_state(state_at + ($KEPTu - 1u) * params.out4, u);
+    }
+#elif GATED
+    let v = activate(sum0 + bias) * (sum1 + other);
 #else
-    v += other;
+    let v = activate(sum0 + bias) + other;
 #endif
 #if Y == q8
     store_q8(row, params.out4, column / 4u, thread, finishes, v);

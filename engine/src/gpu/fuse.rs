@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::lower::Lowering;
 use crate::{
-    op::{Norm, Op, StoreKv},
+    op::{Norm, Op, ShortConv, StoreKv},
     program::{BufferId, Program, Role},
 };
 
@@ -17,11 +17,13 @@ pub struct Call<'a> {
     pub norm: Option<&'a Norm>,
     /// Comes before attention.
     pub store: Option<&'a StoreKv>,
+    /// Takes the op's outputs.
+    pub conv: Option<&'a ShortConv>,
 }
 
 impl<'a> Call<'a> {
     fn alone(op: &'a Op) -> Self {
-        Call { op, norm: None, store: None }
+        Call { op, norm: None, store: None, conv: None }
     }
 
     /// Buffers that are read and written: not those that only live inside.
@@ -33,6 +35,10 @@ impl<'a> Call<'a> {
         }
         if let Some(store) = self.store {
             writes.push(store.cache);
+        }
+        if let Some(conv) = self.conv {
+            reads.extend([conv.tokens, conv.state]);
+            writes = [conv.state, conv.out].into();
         }
         (reads, writes)
     }
@@ -47,11 +53,17 @@ pub fn apart(program: &Program) -> Vec<Call<'_>> {
 pub fn fused<'a>(lowering: &Lowering<'a>) -> Vec<Call<'a>> {
     let program = lowering.program;
     let mut calls: Vec<Option<Call<'a>>> = apart(program).into_iter().map(Some).collect();
-    for at in 0..program.ops.len() {
-        match &program.ops[at] {
-            Op::Norm(norm) => fuse_norm(lowering, &mut calls, at, norm),
+    for (at, op) in program.ops.iter().enumerate() {
+        match op {
             Op::StoreKv(store) => fuse_store(lowering, &mut calls, at, store),
+            Op::ShortConv(conv) => fuse_conv(lowering, &mut calls, at, conv),
             _ => {}
+        }
+    }
+    // What a call can do before depends on what it does after.
+    for (at, op) in program.ops.iter().enumerate() {
+        if let Op::Norm(norm) = op {
+            fuse_norm(lowering, &mut calls, at, norm);
         }
     }
     calls.into_iter().flatten().collect()
@@ -62,7 +74,8 @@ fn fuse_norm<'a>(lowering: &Lowering<'a>, calls: &mut [Option<Call<'a>>], at: us
     let program = lowering.program;
     let Some(users) = users(program, at, norm.out) else { return };
     let takes = |user: &usize| {
-        lowering.takes_norm(&program.ops[*user], norm) && unchanged(program, norm.x, at + 1..=*user)
+        calls[*user].is_some_and(|call| lowering.takes_norm(&call, norm))
+            && unchanged(program, norm.x, at + 1..=*user)
     };
     if users.is_empty() || norm.x == norm.out || !users.iter().all(takes) {
         return;
@@ -73,6 +86,19 @@ fn fuse_norm<'a>(lowering: &Lowering<'a>, calls: &mut [Option<Call<'a>>], at: us
         }
     }
     calls[at] = None;
+}
+
+/// Gives a convolution to the product before it, if nobody else reads that.
+fn fuse_conv<'a>(lowering: &Lowering<'a>, calls: &mut [Option<Call<'a>>], at: usize, conv: &'a ShortConv) {
+    let program = lowering.program;
+    let Some(before) = at.checked_sub(1) else { return };
+    let alone = users(program, before, conv.bcx).is_some_and(|users| users == [at]);
+    if alone && lowering.takes_conv(&program.ops[before], conv) {
+        if let Some(call) = &mut calls[before] {
+            call.conv = Some(conv);
+            calls[at] = None;
+        }
+    }
 }
 
 /// Gives what stores keys and values to the attention behind it, if nobody else sees the rotated rows.

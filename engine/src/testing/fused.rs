@@ -11,11 +11,12 @@ use super::{
 use crate::{
     Result,
     op::{
-        Activation, CachedAttention, GatedLinear, Linear, Norm, NormKind, NormParams, Normalize, Op, StoreKv,
+        Activation, CachedAttention, GatedLinear, Linear, Norm, NormKind, NormParams, Normalize, Op,
+        ShortConv, StoreKv,
     },
     program::{BufferId, Count},
     quant::q8,
-    tensor::{DType, Format},
+    tensor::{DType, Format, WeightUse},
 };
 
 /// What reads the normalised rows.
@@ -250,4 +251,88 @@ fn attend(b: &mut Builder, o: &Attend) -> Result<()> {
     }))?;
     let read = b.output(Count::Tokens, heads * d, None);
     b.push(Op::Normalize(Normalize { x: out, unit: false, out: read }))
+}
+
+#[derive(Debug, Clone)]
+struct Convolve {
+    rows: Vec<(u32, u32)>,
+    k: usize,
+    cols: usize,
+    taps: usize,
+    /// Normalised before.
+    normed: bool,
+    /// Element types of what is multiplied and of the result.
+    types: [DType; 2],
+    blocks: Option<Format>,
+}
+
+/// Convolutions of what a product made just before, of single rows.
+pub fn convolution(suite: &Suite, all: &mut Vec<Case>) {
+    let x = suite.preferred();
+    let several = Vec::from([(2, 0), (4, 1), (0, 2), (1, 77)]);
+    let base = Convolve {
+        rows: several.clone(),
+        k: 64,
+        cols: 32,
+        taps: 3,
+        normed: true,
+        types: [x, x],
+        blocks: None,
+    };
+    let mut list = Vec::new();
+    for (i, taps) in [2, 3, 4, 8].into_iter().enumerate() {
+        let rows = if i % 2 == 0 { several.clone() } else { Vec::from([(1, i as u32)]) };
+        list.push(Convolve { taps, rows, cols: 20 + 48 * i, ..base.clone() });
+    }
+    list.push(Convolve { normed: false, ..base.clone() });
+    list.push(Convolve { rows: (0..8).map(|slot| (7 - slot, slot)).collect(), ..base.clone() });
+    for (f, &format) in suite.capabilities.blocks.iter().enumerate() {
+        let x = suite.factors()[f % suite.factors().len()];
+        let rows = several[..1 + f % 3].to_vec();
+        let k = format.block() * (1 + f % 2);
+        list.push(Convolve { rows, k, types: [x, x], blocks: Some(format), normed: f % 4 != 3, ..base.clone() });
+        if suite.full && f % 3 == 0 {
+            let types = [*suite.factors().last().unwrap_or(&x); 2];
+            let rows = several[..1].to_vec();
+            list.push(Convolve { rows, k: 2048, cols: 256, types, blocks: Some(format), ..base.clone() });
+        }
+    }
+    for o in list {
+        let mut tolerance = suite.blocks_tolerance(o.types[0], o.types[1]);
+        if o.normed {
+            tolerance += if o.types[0] == DType::Q8 { 4.0 / 127.0 } else { 3e-3 };
+        }
+        let name = format!("fused convolution {o:?}");
+        all.push(Case::new(name, Sizes::rows(o.rows.len(), 0), tolerance, move |b| convolve(b, &o)));
+    }
+}
+
+fn convolve(b: &mut Builder, o: &Convolve) -> Result<()> {
+    let (k, cols, [x, out]) = (o.k, o.cols, o.types);
+    let before = b.random.values(7 * (o.taps - 1) * cols, 0.0, 1.0);
+    let state = b.state("conv", DType::F32, cols, &before, After::Compared)?;
+    let tokens = b.tokens(&token_rows(&singles(&o.rows)));
+    let given = b.uniform(if o.normed { DType::F32 } else { x }, Count::Tokens, k, 1.0)?;
+    let x = match o.normed {
+        true => {
+            let params = NormParams { kind: NormKind::Rms, weight: b.vector(1, k, 1.0)?, eps: 1e-5 };
+            let out = b.internal("normed", x, Count::Tokens, k);
+            b.push(Op::Norm(Norm { x: given, params, out }))?;
+            out
+        }
+        false => given,
+    };
+    let weight = match o.blocks {
+        Some(format) => blocks::matrix(b, format, 3 * cols, k)?,
+        None => b.matrix(3 * cols, k)?,
+    };
+    let bcx = b.internal("bcx", DType::F32, Count::Tokens, 3 * cols);
+    let activation = Activation::None;
+    b.push(Op::Linear(Linear { x, weight, bias: None, activation, residual: None, out: bcx }))?;
+    let values = b.random.values(o.taps * cols, 0.0, 1.0);
+    let weight = b.weight_from(Format::F32, WeightUse::Vector, (o.taps, cols), &values)?;
+    let result = b.result(out, Count::Tokens, cols);
+    b.scale_at_least(1.0);
+    b.push(Op::ShortConv(ShortConv { bcx, tokens, spans: None, weight, bias: None, state, out: result }))?;
+    b.read_back(out, Count::Tokens, cols, result)
 }

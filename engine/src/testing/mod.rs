@@ -141,6 +141,7 @@ pub fn fused_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     let plan = &Suite { capabilities, full: size == Size::Full };
     fused::norms(plan, &mut all);
     fused::attention(plan, &mut all);
+    fused::convolution(plan, &mut all);
     all
 }
 

@@ -36,7 +36,8 @@ const RESIDENT: u32 = 1024;
 #[derive(Debug, Clone, Copy)]
 pub struct Task {
     pub format: Format,
-    pub gated: bool,
+    /// Matrices whose products make an output together: 2 of gated ops, 3 of convolutions.
+    pub sides: u32,
     /// The outputs are 8-bit blocks.
     pub q8_out: bool,
     pub rows: u32,
@@ -128,7 +129,7 @@ impl Shape {
     pub fn new(features: Features, task: &Task) -> Shape {
         let subgroups = features.subgroups && features.subgroup_size.0 >= 8;
         let widest = if subgroups { features.subgroup_size.0.min(32) } else { 8 };
-        let sides = if task.gated { 2 } else { 1 };
+        let sides = task.sides;
         let units = task.k4 / task.unit4();
         let more = |lanes: u32| {
             2 * lanes <= widest && task.n * sides * lanes < ENOUGH_INVOCATIONS && units >= 4 * lanes
@@ -145,17 +146,19 @@ impl Shape {
         let shared = match rows {
             _ if !features.barriers => 1,
             1 => 1,
-            2 => 2 / sides,
-            _ => 4 / sides,
+            2 => (2 / sides).max(1),
+            _ => (4 / sides).max(1),
         };
         // 32 outputs of a workgroup, of 256 invocations at most.
         let outs = if task.q8_out { shared.max(lanes / 8) } else { shared };
         let wide = if Layout::of(task.format).is_some_and(Layout::whole_bytes) { 2 } else { 1 };
+        // The few workgroups of a convolution have more on their way each.
+        let loads = if sides == 3 { 2 * LOADS } else { LOADS };
         let most = match features.barriers {
-            true => (LOADS / wide).min(PRODUCTS / rows) / (outs * sides),
+            true => (loads / wide).min(PRODUCTS / rows) / (outs * sides),
             false => 1,
         };
-        let most = most.max(1);
+        let most = 1 << most.max(1).ilog2();
         let unroll = units.div_ceil(lanes).next_power_of_two().min(most);
         let outputs = if task.q8_out { 32 } else { 128 / lanes * outs };
         Shape { rows, lanes, outs, unroll, subgroups, outputs }
@@ -206,15 +209,15 @@ mod tests {
         }
     }
 
-    const TASK: Task = Task { format: Format::Q4_0, gated: false, q8_out: false, rows: 1, n: 2048, k4: 512 };
+    const TASK: Task = Task { format: Format::Q4_0, sides: 1, q8_out: false, rows: 1, n: 2048, k4: 512 };
 
     #[test]
     fn shapes_are_legal() {
         for (subgroups, size) in [(false, 32), (true, 4), (true, 8), (true, 16), (true, 32), (true, 64)] {
             for format in Format::BLOCKS.into_iter().chain([Format::F32, Format::F16]) {
-                for (gated, q8_out) in [(false, false), (true, false), (true, true)] {
+                for (sides, q8_out) in [(1, false), (2, false), (2, true), (3, false), (3, true)] {
                     for (rows, n, k4) in [(1, 64, 64), (3, 2048, 512), (8, 65536, 1024), (40, 1024, 64 * 9)] {
-                        let task = Task { format, gated, q8_out, rows, n, k4 };
+                        let task = Task { format, sides, q8_out, rows, n, k4 };
                         let shape = Shape::new(features(subgroups, size), &task);
                         let threads = shape.threads();
                         assert!(threads.is_multiple_of(8) && threads >= shape.lanes, "{task:?} {shape:?}");

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    op::{Activation, Norm, NormKind, NormParams, Op, StoreKv},
+    op::{Activation, Norm, NormKind, NormParams, Op, ShortConv, StoreKv},
     program::{BufferId, Program},
     tensor::{DType, Format, Weight},
 };
@@ -69,9 +69,14 @@ pub struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Whether an op's dispatch can make its input from what `norm` reads, so that `norm` needs none.
-    pub fn takes_norm(&self, op: &Op, norm: &Norm) -> bool {
-        linear::takes_norm(self, op, norm)
+    /// Whether a call's dispatch can make its input from what `norm` reads, so that `norm` needs none.
+    pub fn takes_norm(&self, call: &Call<'_>, norm: &Norm) -> bool {
+        linear::takes_norm(self, call, norm)
+    }
+
+    /// Whether an op's dispatch can do what `conv` does with its outputs.
+    pub fn takes_conv(&self, op: &Op, conv: &ShortConv) -> bool {
+        matches!(op, Op::Linear(o) if linear::takes_conv(self, o, conv))
     }
 
     /// Whether an op's dispatch can do what `store` does before.
@@ -87,8 +92,7 @@ impl Lowering<'_> {
         match call.op {
             Op::Embed(o) => rows::embed(self, o),
             Op::Norm(o) => rows::norm(self, o),
-            Op::Linear(o) => linear::linear(self, o, call.norm),
-            Op::GatedLinear(o) => linear::gated_linear(self, o, call.norm),
+            Op::Linear(_) | Op::GatedLinear(_) => linear::linear(self, call),
             Op::Rope(o) => rows::rope(self, o),
             Op::Attention(o) => attention::attention(self, o),
             Op::Pool(o) => rows::pool(self, o),
