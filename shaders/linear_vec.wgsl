@@ -16,6 +16,10 @@
 //! permute HELD 1 2 4
 //! permute HALVES 2 128
 //! permute TAPS 0 2 3 4 8
+//! permute EXPERTS none gated linear
+//! permute SCORING given softmax sigmoid
+//! permute R_BIAS 0 1
+//! permute NORMALIZE 0 1
 // Linear for few rows, where all time goes into reading w: LANES neighbouring invocations make OUTS neighbouring
 // outputs of ROWS rows, with UNROLL units of each row of w on their way before the first is used.
 //
@@ -29,6 +33,10 @@
 //
 // TAPS: w's rows are the thirds B, C and x of a gated short convolution (short_conv.wgsl), which makes the outputs of
 // them; rows are of different slots. Without GATED, biases, activation and residual.
+//
+// EXPERTS: of ROWS = 1. gated: w's rows are each expert's gate and up rows, y has the chosen experts' outputs side by
+// side. linear: y is the sum of the chosen experts' outputs for their parts of x, times their weights. SCORING: the
+// choice is made here, by a router's logits, and left in `routes`; or it is given there.
 #if X == q8
 // 8-bit blocks multiply blocks alone.
 #if W == f32
@@ -56,6 +64,12 @@
 #if NORM != none
 #define HOLDS 1
 #endif
+#if EXPERTS != none
+#define OF_EXPERTS 1
+#if SCORING != given
+#define CHOOSES 1
+#endif
+#endif
 #define SUMS $ROWS*$OUTS*$SIDES
 #define Q8_THREADS $THREADS
 
@@ -71,6 +85,34 @@
 #raw tokens array<vec4<u32>>
 #buffer taps f32
 #buffer state f32 write
+#endif
+#if CHOOSES
+#raw logits array<f32>
+#if R_BIAS
+#raw router_bias array<f32>
+#endif
+#buffer routes f32 write
+#define CHOOSE_THREADS $THREADS
+#import choose
+
+fn expert_of(row: u32, i: u32) -> u32 {
+    return u32(chosen[i].x);
+}
+
+fn share_of(row: u32, i: u32) -> f32 {
+    return chosen[i].y;
+}
+#elif OF_EXPERTS
+#raw routes array<f32>
+
+// The i-th expert of a row, and its weight.
+fn expert_of(row: u32, i: u32) -> u32 {
+    return min(u32(max(routes[row * ((params.used + 1u) / 2u) * 4u + i], 0.0)), params.experts - 1u);
+}
+
+fn share_of(row: u32, i: u32) -> f32 {
+    return routes[row * ((params.used + 1u) / 2u) * 4u + params.used + i];
+}
 #endif
 
 // Sums by side, row and output.
@@ -110,11 +152,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let k4 = params.k4;
     let lane = thread % $LANESu;
+#if CHOOSES
+    for (var e = thread; e < params.experts; e += $THREADSu) {
+        scores[e] = logits[m0 * ((params.experts + 3u) & ~3u) + e];
+    }
+    let scale = choose(thread);
+    if group.x == 0u && group.y == 0u && thread < route_cols4() {
+        store_routes(m0 * route_cols4() + thread, route_group(thread, scale));
+    }
+#endif
+    let units = k4 / $UNIT4u;
+#if EXPERTS == linear
+    let all4 = k4 * params.used;
+    let all_units = units * params.used;
+#else
+    let all4 = k4;
+    let all_units = units;
+#endif
     #unroll r $ROWS
 #if HOLDS
     let x$r = $ru * $HALVESu;
 #else
-    let x$r = row_x(min(m0 + $ru, rows - 1u), k4);
+    let x$r = row_x(min(m0 + $ru, rows - 1u), all4);
 #endif
     #end
 
@@ -126,9 +185,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // Rows and outputs past the end repeat the last one; their sums are dropped.
     #unroll o $OUTS
     let col$o = min(n0 + thread / $LANESu * $OUTSu + $ou, params.n - 1u);
+#if EXPERTS == gated
+    let expert$o = expert_of(m0, col$o / params.width);
+    let first$o = expert$o * 2u * params.width + col$o % params.width;
+#elif EXPERTS == none
+    let first$o = col$o;
+#endif
+#if EXPERTS != linear
     #unroll s $SIDES
-    let w$s$o = row_w(col$o + $su * params.up_rows, k4);
+    let w$s$o = row_w(first$o + $su * params.up_rows, k4);
     #end
+#endif
     #end
 
     // The quad of outputs that this invocation finishes; what it adds is asked for ahead.
@@ -164,15 +231,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
 
     var acc: array<f32, $SUMS>;
-    let units = k4 / $UNIT4u;
-    for (var first = 0u; first < units; first += $LANESu * $UNROLLu) {
+    for (var first = 0u; first < all_units; first += $LANESu * $UNROLLu) {
         #unroll t $UNROLL
-        let i$t = min(first + $tu * $LANESu + lane, units - 1u);
+        let i$t = min(first + $tu * $LANESu + lane, all_units - 1u);
+#if EXPERTS == linear
+        let expert$t = expert_of(m0, i$t / units);
+        let share$t = share_of(m0, i$t / units);
+        #unroll o $OUTS
+        #unroll s $SIDES
+        let w$s$o$t = load_unit_w(row_w(expert$t * params.n + col$o, k4), k4, i$t % units);
+        #end
+        #end
+#else
         #unroll o $OUTS
         #unroll s $SIDES
         let w$s$o$t = load_unit_w(w$s$o, k4, i$t);
         #end
         #end
+#endif
         #end
 #if HOLDS
         if first == 0u && n0 == n_first {
@@ -180,13 +256,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
 #endif
         #unroll t $UNROLL
-        let there$t = first + $tu * $LANESu + lane < units;
+        let there$t = first + $tu * $LANESu + lane < all_units;
         #unroll r $ROWS
         {
-            let unit = load_unit_x(x$r, k4, i$t);
+            let unit = load_unit_x(x$r, all4, i$t);
             #unroll o $OUTS
             #unroll s $SIDES
-            acc[($o * $ROWS + $r) * $SIDES + $s] += select(0.0, unit_dot(w$s$o$t, unit), there$t);
+            acc[($o * $ROWS + $r) * $SIDES + $s] += select(0.0, unit_dot(w$s$o$t, unit), there$t)
+#if EXPERTS == linear
+                * share$t
+#endif
+                ;
             #end
             #end
         }

@@ -15,6 +15,13 @@ struct Params {
     norm_eps: f32,
     norm_bias: u32,    // 1 if biases follow the norm's weights
 #endif
+#if OF_EXPERTS
+    experts: u32,
+    used: u32,
+    width: u32,        // outputs of an expert
+    scale: f32,        // as in route.wgsl
+    eps: f32,
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 

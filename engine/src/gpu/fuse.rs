@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::lower::Lowering;
 use crate::{
-    op::{Norm, Op, ShortConv, StoreKv},
+    op::{Norm, Op, Route, ShortConv, StoreKv},
     program::{BufferId, Program, Role},
 };
 
@@ -19,11 +19,15 @@ pub struct Call<'a> {
     pub store: Option<&'a StoreKv>,
     /// Takes the op's outputs.
     pub conv: Option<&'a ShortConv>,
+    /// Chooses the op's experts, by the logits that its own call leaves in scratch memory.
+    pub route: Option<&'a Route>,
+    /// The op is such a `route`.
+    pub logits_only: bool,
 }
 
 impl<'a> Call<'a> {
     fn alone(op: &'a Op) -> Self {
-        Call { op, norm: None, store: None, conv: None }
+        Call { op, norm: None, store: None, conv: None, route: None, logits_only: false }
     }
 
     /// Buffers that are read and written: not those that only live inside.
@@ -39,6 +43,13 @@ impl<'a> Call<'a> {
         if let Some(conv) = self.conv {
             reads.extend([conv.tokens, conv.state]);
             writes = [conv.state, conv.out].into();
+        }
+        if let Some(route) = self.route {
+            reads.retain(|id| *id != route.out);
+            writes.push(route.out);
+        }
+        if self.logits_only {
+            writes.clear();
         }
         (reads, writes)
     }
@@ -57,6 +68,7 @@ pub fn fused<'a>(lowering: &Lowering<'a>) -> Vec<Call<'a>> {
         match op {
             Op::StoreKv(store) => fuse_store(lowering, &mut calls, at, store),
             Op::ShortConv(conv) => fuse_conv(lowering, &mut calls, at, conv),
+            Op::Route(route) => fuse_route(lowering, &mut calls, at, route),
             _ => {}
         }
     }
@@ -93,11 +105,25 @@ fn fuse_conv<'a>(lowering: &Lowering<'a>, calls: &mut [Option<Call<'a>>], at: us
     let program = lowering.program;
     let Some(before) = at.checked_sub(1) else { return };
     let alone = users(program, before, conv.bcx).is_some_and(|users| users == [at]);
-    if alone && lowering.takes_conv(&program.ops[before], conv) {
-        if let Some(call) = &mut calls[before] {
-            call.conv = Some(conv);
-            calls[at] = None;
-        }
+    if let (true, Some(call)) = (alone, &mut calls[before])
+        && lowering.takes_conv(call, conv)
+    {
+        call.conv = Some(conv);
+        calls[at] = None;
+    }
+}
+
+/// Gives the choice of experts to the first op that uses them. Nothing between uses scratch memory.
+fn fuse_route<'a>(lowering: &Lowering<'a>, calls: &mut [Option<Call<'a>>], at: usize, route: &'a Route) {
+    let program = lowering.program;
+    let Some(first) = users(program, at, route.out).and_then(|users| users.first().copied()) else { return };
+    let only_norms = program.ops[at + 1..first].iter().all(|op| matches!(op, Op::Norm(_)));
+    let (before, after) = calls.split_at_mut(first);
+    if let (true, Some(router), Some(experts)) = (only_norms, &mut before[at], &mut after[0])
+        && lowering.takes_route(experts, (router, route))
+    {
+        experts.route = Some(route);
+        router.logits_only = true;
     }
 }
 

@@ -1,18 +1,19 @@
 //! Cases of neighbouring ops that a backend may do together. The reference does them one by one.
 
-use alloc::{format, vec::Vec};
+use alloc::{format, vec, vec::Vec};
 
 use super::{
     Case, Suite, Work, blocks,
     build::{Builder, Sizes},
+    experts::{Router, gap},
     states::{After, Pages, Run, singles, token_rows},
     stored::angles,
 };
 use crate::{
     Result,
     op::{
-        Activation, CachedAttention, GatedLinear, Linear, Norm, NormKind, NormParams, Normalize, Op,
-        ShortConv, StoreKv,
+        Activation, CachedAttention, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Norm, NormKind, NormParams, Normalize, Op,
+        Route, Scoring, ShortConv, StoreKv,
     },
     program::{BufferId, Count},
     quant::q8,
@@ -345,4 +346,118 @@ fn convolve(b: &mut Builder, o: &Convolve) -> Result<()> {
     b.scale_at_least(1.0);
     b.push(Op::ShortConv(ShortConv { bcx, tokens, spans: None, weight, bias: None, state, out: result }))?;
     b.read_back(out, Count::Tokens, cols, result)
+}
+
+#[derive(Debug, Clone)]
+struct Mixture {
+    router: Router,
+    /// Outputs of an expert's gate.
+    width: usize,
+    /// Element type of what experts multiply; the router's is the backend's own.
+    x: DType,
+    blocks: Option<Format>,
+}
+
+/// A feed-forward of experts: norm, router, gates, sum.
+pub fn mixture(suite: &Suite, all: &mut Vec<Case>) {
+    let half = suite.preferred();
+    let router = Router {
+        rows: 2,
+        cols: 64,
+        experts: 8,
+        used: 2,
+        scoring: Scoring::Softmax,
+        bias: false,
+        normalize: None,
+        scale: 1.0,
+        ties: false,
+        usage: WeightUse::Vector,
+        spare: 1,
+    };
+    let base = Mixture { router, width: 32, x: half, blocks: None };
+    let mut list = Vec::from([base.clone()]);
+    for (scoring, bias, normalize, rows) in [
+        (Scoring::Softmax, false, Some(0.0), 1),
+        (Scoring::Sigmoid, true, Some(1e-6), 1),
+        (Scoring::Sigmoid, false, None, 4),
+    ] {
+        let router =
+            Router { scoring, bias, normalize, rows, experts: 13, used: 3, scale: 1.5, ..base.router.clone() };
+        list.push(Mixture { router, width: 20, ..base.clone() });
+    }
+    list.push(Mixture { router: Router { rows: 7, usage: WeightUse::Matrix, ..base.router.clone() }, ..base.clone() });
+    for (f, &format) in suite.capabilities.blocks.iter().enumerate() {
+        let x = suite.factors()[f % suite.factors().len()];
+        let cols = format.block() * (1 + f % 2);
+        let router = Router { rows: 1 + f % 2, cols, used: 1 + f % 3, ..base.router.clone() };
+        if suite.full || f % 3 == 0 {
+            list.push(Mixture { router, width: format.block(), x, blocks: Some(format) });
+        }
+    }
+    if suite.full {
+        for (experts, used, scoring) in [(32, 4, Scoring::Sigmoid), (128, 8, Scoring::Softmax)] {
+            let router =
+                Router { rows: 1, cols: 2048, experts, used, scoring, normalize: Some(0.0), ..base.router.clone() };
+            let x = *suite.factors().last().unwrap_or(&half);
+            let blocks = suite.capabilities.blocks.first().copied();
+            list.push(Mixture { router, width: 96, x, blocks });
+        }
+    }
+    for o in list {
+        let mut tolerance = suite.blocks_tolerance(o.x, half);
+        tolerance += if o.x == DType::Q8 { 4.0 / 127.0 } else { 3e-3 };
+        let name = format!("fused mixture {o:?}");
+        let sizes = Sizes::rows(o.router.rows, o.router.spare);
+        all.push(Case::new(name, sizes, tolerance, move |b| mix(b, half, &o)));
+    }
+}
+
+fn mix(b: &mut Builder, half: DType, o: &Mixture) -> Result<()> {
+    let Router { rows, cols, experts, used, scoring, normalize, scale, .. } = o.router;
+    let router = b.random.values(experts * cols, 0.0, 1.7 / libm::sqrtf(cols as f32));
+    let bias = if o.router.bias { b.random.values(experts, 0.0, 0.3) } else { vec![0.0; experts] };
+    let mut values = Vec::new();
+    for _ in 0..rows {
+        // Rows whose choice no rounding changes; those of length √cols are their own norm.
+        let mut row = vec![0.0; cols];
+        for _ in 0..2000 {
+            row = b.random.values(cols, 0.0, 2.0);
+            let square: f32 = row.iter().map(|v| v * v).sum();
+            let to_one = libm::sqrtf(cols as f32 / square);
+            row.iter_mut().for_each(|v| *v *= to_one);
+            if gap(&o.router, &row, &router, &bias) >= 5e-3 {
+                break;
+            }
+        }
+        values.extend(row);
+    }
+    let x = b.given(DType::F32, Count::Tokens, cols, &values)?;
+    let ones = b.weight_from(Format::F32, WeightUse::Vector, (1, cols), &vec![1.0; cols])?;
+    let norm = |b: &mut Builder, dtype: DType| -> Result<BufferId> {
+        let params = NormParams { kind: NormKind::Rms, weight: ones.clone(), eps: 1e-6 };
+        let out = b.internal("normed", dtype, Count::Tokens, cols);
+        b.push(Op::Norm(Norm { x, params, out }))?;
+        Ok(out)
+    };
+    let normed = norm(b, half)?;
+    let routes = b.internal("routes", DType::F32, Count::Tokens, (2 * used).next_multiple_of(4));
+    let weight = b.weight_from(Format::F32, o.router.usage, (experts, cols), &router)?;
+    let bias = match o.router.bias {
+        true => Some(b.weight_from(Format::F32, WeightUse::Vector, (1, experts), &bias)?),
+        false => None,
+    };
+    b.push(Op::Route(Route { x: normed, weight, bias, scoring, used, normalize, scale, out: routes }))?;
+    let factor = if o.x == half { normed } else { norm(b, o.x)? };
+    let matrix = |b: &mut Builder, rows, cols| match o.blocks {
+        Some(format) => blocks::matrix(b, format, rows, cols),
+        None => b.matrix(rows, cols),
+    };
+    let weight = matrix(b, experts * 2 * o.width, cols)?;
+    let wide = b.internal("wide", o.x, Count::Tokens, used * o.width);
+    let activation = Activation::Silu;
+    b.push(Op::ExpertGatedLinear(ExpertGatedLinear { x: factor, routes, used, weight, activation, out: wide }))?;
+    let weight = matrix(b, experts * cols, o.width)?;
+    let out = b.output(Count::Tokens, cols, None);
+    b.scale_at_least(1.0);
+    b.push(Op::ExpertLinear(ExpertLinear { x: wide, routes, used, weight, residual: Some(x), out }))
 }

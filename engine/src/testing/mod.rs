@@ -142,6 +142,7 @@ pub fn fused_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     fused::norms(plan, &mut all);
     fused::attention(plan, &mut all);
     fused::convolution(plan, &mut all);
+    fused::mixture(plan, &mut all);
     all
 }
 

@@ -3,21 +3,17 @@
 use alloc::{format, vec, vec::Vec};
 
 use super::{
-    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag, has_bias,
-    linear_vec::{self, Held, Shape, Task},
-    storage,
-    stored::bind_f32,
-    weight_word, whole,
+    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag,
+    linear_vec, storage, weight_word, whole,
 };
 use crate::{
     Error, Result,
     gpu::{
         context::Features,
-        fuse::Call,
         kernel::{self, Kernel},
         pipelines::Definitions,
     },
-    op::{Activation, GatedLinear, Linear, Norm, Op, ShortConv},
+    op::{Activation, GatedLinear, Linear},
     program::BufferId,
     tensor::Weight,
 };
@@ -31,105 +27,34 @@ struct Product<'a> {
     residual: Option<BufferId>,
     out: BufferId,
     gated: bool,
-    /// What makes of the thirds of the outputs what is written to `out`.
-    conv: Option<&'a ShortConv>,
 }
 
-impl<'a> Product<'a> {
-    fn of(o: &'a Linear, conv: Option<&'a ShortConv>) -> Self {
-        Product {
-            x: o.x,
-            weight: &o.weight,
-            bias: o.bias.as_ref(),
-            activation: o.activation,
-            residual: o.residual,
-            out: conv.map_or(o.out, |conv| conv.out),
-            gated: false,
-            conv,
-        }
-    }
-
-    fn gated(o: &'a GatedLinear) -> Self {
-        Product {
-            x: o.x,
-            weight: &o.weight,
-            bias: o.bias.as_ref(),
-            activation: o.activation,
-            residual: None,
-            out: o.out,
-            gated: true,
-            conv: None,
-        }
-    }
-
-    fn task(&self, l: &Lowering<'_>) -> Task {
-        Task {
-            format: self.weight.format(),
-            sides: self.sides(),
-            q8_out: l.word(self.out) == "q8",
-            rows: l.rows(self.out),
-            n: self.weight.rows() as u32 / self.sides(),
-            k4: l.cols4(self.x),
-        }
-    }
-
-    fn sides(&self) -> u32 {
-        match (self.gated, self.conv) {
-            (_, Some(_)) => 3,
-            (true, None) => 2,
-            (false, None) => 1,
-        }
-    }
-
-    /// Whether it is one for `linear_vec`.
-    fn is_vec(&self, l: &Lowering<'_>, task: &Task) -> bool {
-        l.word(self.x) == "q8" || (task.rows <= linear_vec::most_rows(l.features) && task.fits())
-    }
+pub fn linear(l: &Lowering<'_>, o: &Linear) -> Result<Vec<Dispatch>> {
+    let product = Product {
+        x: o.x,
+        weight: &o.weight,
+        bias: o.bias.as_ref(),
+        activation: o.activation,
+        residual: o.residual,
+        out: o.out,
+        gated: false,
+    };
+    lower(l, &product)
 }
 
-/// The product of a call, if its op is one.
-fn product<'a>(call: &Call<'a>) -> Option<Product<'a>> {
-    match call.op {
-        Op::Linear(o) => Some(Product::of(o, call.conv)),
-        Op::GatedLinear(o) => Some(Product::gated(o)),
-        _ => None,
-    }
-}
-
-/// Linear and gated linear, with what is done before and after.
-pub fn linear(l: &Lowering<'_>, call: &Call<'_>) -> Result<Vec<Dispatch>> {
-    let product = product(call).ok_or_else(|| Error::Gpu("this op is no product".into()))?;
-    if product.sides() > 1 {
-        // Rows of all sides are read through one binding.
-        whole(product.weight)?;
-    }
-    lower(l, &product, call.norm)
-}
-
-/// Whether the dispatch of a product can make its input from what `norm` reads.
-pub fn takes_norm(l: &Lowering<'_>, call: &Call<'_>, norm: &Norm) -> bool {
-    let Some(product) = product(call) else { return false };
-    let task = product.task(l);
-    product.x == norm.out
-        && product.residual != Some(norm.out)
-        && product.is_vec(l, &task)
-        && Held::new(l, &Shape::new(l.features, &task), norm).is_some()
-}
-
-/// Whether the dispatch of a product can make the outputs of `conv`, which reads its own.
-pub fn takes_conv(l: &Lowering<'_>, o: &Linear, conv: &ShortConv) -> bool {
-    let product = Product::of(o, Some(conv));
-    let plain = o.bias.is_none()
-        && o.residual.is_none()
-        && conv.bias.is_none()
-        && o.activation == Activation::None;
-    plain
-        && conv.bcx == o.out
-        && conv.spans.is_none()
-        && l.word(o.out) == "f32"
-        && l.features.barriers
-        && whole(&o.weight).is_ok()
-        && product.is_vec(l, &product.task(l))
+pub fn gated_linear(l: &Lowering<'_>, o: &GatedLinear) -> Result<Vec<Dispatch>> {
+    // Gate and up rows are read through one binding.
+    whole(&o.weight)?;
+    let product = Product {
+        x: o.x,
+        weight: &o.weight,
+        bias: o.bias.as_ref(),
+        activation: o.activation,
+        residual: None,
+        out: o.out,
+        gated: true,
+    };
+    lower(l, &product)
 }
 
 /// A kernel with its tile.
@@ -185,7 +110,7 @@ fn choose(features: Features, halves: bool, gated: bool, rows: u32, n: u32, k4: 
     Choice::new(&kernel::LINEAR_DIRECT, None, 16, 64)
 }
 
-fn lower(l: &Lowering<'_>, p: &Product<'_>, norm: Option<&Norm>) -> Result<Vec<Dispatch>> {
+fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
     let (x, weight) = (l.word(p.x), weight_word(p.weight)?);
     let mut definitions = define(&[
         ("Y", l.word(p.out)),
@@ -194,29 +119,9 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>, norm: Option<&Norm>) -> Result<Vec<D
         ("ACT", activation_word(p.activation)),
         ("GATED", &flag(p.gated)),
     ]);
-    let task = p.task(l);
-    let Task { rows, k4, n: columns, .. } = task;
-    if p.is_vec(l, &task) {
-        let shape = Shape::new(l.features, &task);
-        definitions.extend(shape.definitions());
-        definitions.extend(define(&[("X", x), ("W", weight)]));
-        let held = match norm {
-            Some(norm) => Some(Held::new(l, &shape, norm).ok_or_else(|| untaken(p))?),
-            None => None,
-        };
-        let taps = p.conv.map_or(0, |conv| conv.weight.rows());
-        definitions.extend(define(&[("TAPS", &format!("{taps}"))]));
-        definitions.extend(held.map_or_else(|| define(&[("NORM", "none")]), |held| held.definitions(l)));
-        return dispatches(l, p, held.map(|held| held.norm), &kernel::LINEAR_VEC, &definitions, |n| {
-            let grid = shape.grid(rows, n);
-            let grid = held.map_or(grid, |held| held.grid(grid));
-            (grid, grid[0])
-        });
-    }
-    if norm.is_some() || p.conv.is_some() {
-        return Err(untaken(p));
-    }
-    if task.q8_out {
+    let (rows, k4) = (l.rows(p.out), l.cols4(p.x));
+    let columns = if p.gated { p.weight.rows() / 2 } else { p.weight.rows() } as u32;
+    if l.word(p.out) == "q8" {
         return Err(Error::Unsupported(format!(
             "weight `{}`: 8-bit blocks come from up to {} rows or from 8-bit blocks, here from {rows} of {x}",
             p.weight.name(),
@@ -228,48 +133,32 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>, norm: Option<&Norm>) -> Result<Vec<D
         Some(tile) => definitions.extend(define(&[("TILE", tile)])),
         None => definitions.extend(define(&[("X", x), ("W", weight)])),
     }
-    dispatches(l, p, None, choice.kernel, &definitions, |n| {
+    dispatches(l, p, choice.kernel, &definitions, |n| {
         let grid = choice.grid(rows, n);
         (grid, grid[1])
     })
-}
-
-fn untaken(p: &Product<'_>) -> Error {
-    Error::Gpu(format!("the product with weight `{}` was to do more than its kernel can", p.weight.name()))
 }
 
 /// A dispatch for each piece of the weight; `grid` gives that for so many outputs, and the kernel's `row_grid`.
 fn dispatches(
     l: &Lowering<'_>,
     p: &Product<'_>,
-    norm: Option<&Norm>,
     kernel: &'static Kernel,
     definitions: &Definitions,
     grid: impl Fn(u32) -> ([u32; 3], u32),
 ) -> Result<Vec<Dispatch>> {
     let mut dispatches = Vec::new();
     for piece in &storage(p.weight)?.pieces {
-        let n = piece.rows as u32 / p.sides();
-        let mut bindings = match norm {
-            None => vec![Binding::Buffer(p.x)],
-            Some(norm) => vec![Binding::Buffer(norm.x), bind(&norm.params.weight)?],
-        };
-        bindings.push(Binding::Weight(piece.buffer.clone()));
+        let n = if p.gated { piece.rows / 2 } else { piece.rows } as u32;
+        let mut bindings = vec![Binding::Buffer(p.x), Binding::Weight(piece.buffer.clone())];
         if let Some(bias) = p.bias {
             bindings.push(bind(bias)?);
         }
         bindings.extend(p.residual.map(Binding::Buffer));
         bindings.push(Binding::Buffer(p.out));
-        if let Some(conv) = p.conv {
-            let taps = bind_f32(&conv.weight)?;
-            bindings.extend([Binding::Buffer(conv.tokens), taps, Binding::Buffer(conv.state)]);
-        }
         let (grid, row_grid) = grid(n);
         let (k4, out4) = (l.cols4(p.x), l.cols4(p.out));
-        let mut params = vec![k4, n, piece.first_row as u32, out4, l.count(p.out), n, row_grid];
-        if let Some(norm) = norm {
-            params.extend([norm.params.eps.to_bits(), has_bias(&norm.params)]);
-        }
+        let params = [k4, n, piece.first_row as u32, out4, l.count(p.out), n, row_grid];
         dispatches.push(dispatch(kernel, definitions.clone(), &params, bindings, grid));
     }
     Ok(dispatches)

@@ -27,7 +27,7 @@ const LOADS: u32 = 8;
 const PRODUCTS: u32 = 32;
 
 /// Up to so many rows, a product normalises its own input: they are normalised one after the other.
-const HELD_ROWS: u32 = 4;
+pub const HELD_ROWS: u32 = 4;
 
 /// So many workgroups keep a large GPU busy. Where each normalises its input, more would only do so more often.
 const RESIDENT: u32 = 1024;
@@ -73,8 +73,8 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// `None` if a workgroup of this shape cannot hold its rows.
-    pub fn new(l: &Lowering<'_>, shape: &Shape, norm: &'a Norm) -> Option<Held<'a>> {
+    /// `None` if a workgroup of this shape cannot hold its rows beside `other_bytes` of workgroup memory.
+    pub fn new(l: &Lowering<'_>, shape: &Shape, norm: &'a Norm, other_bytes: u32) -> Option<Held<'a>> {
         let threads = shape.threads();
         let halves = l.cols4(norm.out).div_ceil(4);
         let each = halves.div_ceil(threads);
@@ -85,8 +85,8 @@ impl<'a> Held<'a> {
         };
         // What sums over the workgroup take, of a row and of the product.
         let sums = each * threads * 5 + shape.rows * shape.outputs * 8 + threads * 12;
-        let fits = shape.rows * row + sums <= l.workgroup_bytes;
-        (l.features.barriers && shape.rows <= HELD_ROWS && each <= 4 && fits).then_some(Held {
+        let fits = shape.rows * row + sums + other_bytes <= l.workgroup_bytes;
+        (l.features.barriers && each <= 4 && fits).then_some(Held {
             norm,
             halves,
             each,

@@ -3,6 +3,7 @@
 mod attention;
 mod cached;
 mod experts;
+mod few_rows;
 mod linear;
 mod linear_vec;
 mod rows;
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    op::{Activation, Norm, NormKind, NormParams, Op, ShortConv, StoreKv},
+    op::{Activation, Norm, NormKind, NormParams, Op, Route, ShortConv, StoreKv},
     program::{BufferId, Program},
     tensor::{DType, Format, Weight},
 };
@@ -71,12 +72,17 @@ pub struct Lowering<'a> {
 impl Lowering<'_> {
     /// Whether a call's dispatch can make its input from what `norm` reads, so that `norm` needs none.
     pub fn takes_norm(&self, call: &Call<'_>, norm: &Norm) -> bool {
-        linear::takes_norm(self, call, norm)
+        few_rows::takes_norm(self, call, norm)
     }
 
-    /// Whether an op's dispatch can do what `conv` does with its outputs.
-    pub fn takes_conv(&self, op: &Op, conv: &ShortConv) -> bool {
-        matches!(op, Op::Linear(o) if linear::takes_conv(self, o, conv))
+    /// Whether a call's dispatch can do what `conv` does with its outputs.
+    pub fn takes_conv(&self, call: &Call<'_>, conv: &ShortConv) -> bool {
+        matches!(call.op, Op::Linear(o) if few_rows::takes_conv(self, call, o, conv))
+    }
+
+    /// Whether a call's dispatch can choose its experts by the logits of `router`'s op.
+    pub fn takes_route(&self, call: &Call<'_>, router: (&Call<'_>, &Route)) -> bool {
+        matches!(call.op, Op::ExpertGatedLinear(o) if few_rows::takes_route(self, call, o, router))
     }
 
     /// Whether an op's dispatch can do what `store` does before.
@@ -89,10 +95,14 @@ impl Lowering<'_> {
     /// # Errors
     /// `Unsupported` for weights of another backend or layouts a kernel cannot read.
     pub fn lower(&self, call: &Call<'_>) -> Result<Vec<Dispatch>> {
+        if let Some(dispatches) = few_rows::lower(self, call)? {
+            return Ok(dispatches);
+        }
         match call.op {
             Op::Embed(o) => rows::embed(self, o),
             Op::Norm(o) => rows::norm(self, o),
-            Op::Linear(_) | Op::GatedLinear(_) => linear::linear(self, call),
+            Op::Linear(o) => linear::linear(self, o),
+            Op::GatedLinear(o) => linear::gated_linear(self, o),
             Op::Rope(o) => rows::rope(self, o),
             Op::Attention(o) => attention::attention(self, o),
             Op::Pool(o) => rows::pool(self, o),
