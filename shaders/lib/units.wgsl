@@ -4,6 +4,8 @@
 //
 // - UnitW, UnitX: what is loaded; row_w, row_x: where a row begins, in the buffer's own elements.
 // - load_unit_w(row_at, k4, i), load_unit_x(row_at, k4, i): unit i; unit_dot: their product.
+//
+// HOLDS: x lies in workgroup memory (lib/held.wgsl), a row HALVES pieces after the one before.
 #use block_format
 #if BITS == 0
 #if FORMAT == f16
@@ -16,17 +18,23 @@
 #endif
 
 #if X == q8
-#raw x array<vec4<u32>>
-fn row_x(row: u32, k4: u32) -> u32 {
-    return row * q8_row_words(k4) / 4u;
-}
-
 struct UnitX {
     low: vec4<u32>,
     high: vec4<u32>,
     scale: f32,
     // Sums of the halves.
     sums: vec2<i32>,
+}
+
+#if HOLDS
+fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
+    let at = row_at + i * 2u;
+    return UnitX(held[at], held[at + 1u], held_scales[at / 2u], vec2(held_sums[at], held_sums[at + 1u]));
+}
+#else
+#raw x array<vec4<u32>>
+fn row_x(row: u32, k4: u32) -> u32 {
+    return row * q8_row_words(k4) / 4u;
 }
 
 fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
@@ -37,14 +45,24 @@ fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
     return UnitX(x[row_at + i * 2u], x[row_at + i * 2u + 1u], bitcast<f32>(scale),
         vec2(extractBits(sums, 0u, 16u), sums >> 16u));
 }
+#endif
+#else
+struct UnitX {
+    v: array<vec4<f32>, $UNIT4>,
+}
+
+#if HOLDS
+fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
+    var unit: UnitX;
+    #unroll i $UNIT4
+    unit.v[$i] = held_group(row_at * 4u + i * $UNIT4u + $iu);
+    #end
+    return unit;
+}
 #else
 #buffer x $X
 fn row_x(row: u32, k4: u32) -> u32 {
     return row * k4;
-}
-
-struct UnitX {
-    v: array<vec4<f32>, $UNIT4>,
 }
 
 fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
@@ -54,6 +72,7 @@ fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
     #end
     return unit;
 }
+#endif
 #endif
 
 #if BITS == 0

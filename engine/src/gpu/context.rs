@@ -29,6 +29,8 @@ pub struct GpuOptions {
     pub max_binding_bytes: Option<u64>,
     /// Choose kernels as for a real GPU even on a software adapter, to test them there.
     pub as_hardware: bool,
+    /// Give every op dispatches of its own, to compare: results are the same within rounding, decoding is slower.
+    pub no_fusion: bool,
     /// Keep the driver's bounds checks in shaders.
     pub checked_shaders: bool,
     /// Where compiled pipelines are kept between processes, on APIs that have such a cache (Vulkan).
@@ -65,6 +67,7 @@ pub struct GpuContext {
     pub(super) queue: wgpu::Queue,
     pub(super) features: Features,
     pub(super) limits: wgpu::Limits,
+    pub(super) fusion: bool,
     pub(super) faults: Arc<Faults>,
     pub(super) pipelines: Pipelines,
     description: AdapterDescription,
@@ -132,6 +135,7 @@ impl GpuContext {
             queue,
             features,
             limits,
+            fusion: !options.no_fusion,
             faults,
             pipelines,
             description,

@@ -9,6 +9,7 @@ mod backend;
 mod blocks;
 mod context;
 mod faults;
+mod fuse;
 mod kernel;
 mod lower;
 mod pipelines;

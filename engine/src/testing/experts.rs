@@ -15,19 +15,19 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-struct Router {
-    rows: usize,
-    cols: usize,
-    experts: usize,
-    used: usize,
-    scoring: Scoring,
-    bias: bool,
-    normalize: Option<f32>,
-    scale: f32,
+pub struct Router {
+    pub rows: usize,
+    pub cols: usize,
+    pub experts: usize,
+    pub used: usize,
+    pub scoring: Scoring,
+    pub bias: bool,
+    pub normalize: Option<f32>,
+    pub scale: f32,
     /// Pairs of experts that score the same.
-    ties: bool,
-    usage: WeightUse,
-    spare: usize,
+    pub ties: bool,
+    pub usage: WeightUse,
+    pub spare: usize,
 }
 
 pub fn route(suite: &Suite, all: &mut Vec<Case>) {
@@ -109,7 +109,7 @@ fn route_graph(b: &mut Builder, o: &Router, x: DType, apart: f32) -> Result<()> 
 
 /// The least difference between neighbours among a row's best experts and the best of the others, relative to the
 /// largest score.
-fn gap(o: &Router, row: &[f32], weight: &[f32], bias: &[f32]) -> f32 {
+pub fn gap(o: &Router, row: &[f32], weight: &[f32], bias: &[f32]) -> f32 {
     let logit = |w: &[f32]| w.iter().zip(row).map(|(w, x)| w * x).sum::<f32>();
     let logits: Vec<f32> = weight.chunks(o.cols).map(logit).collect();
     let total: f32 = logits.iter().map(|l| libm::expf(*l)).sum();

@@ -14,6 +14,7 @@ mod build;
 mod cached;
 mod chain;
 mod experts;
+mod fused;
 mod gguf;
 mod linear;
 mod random;
@@ -131,6 +132,17 @@ pub fn decoder_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     experts::expert_gated_linear(plan, &mut all);
     experts::expert_linear(plan, &mut all);
     sample::sample(plan, &mut all);
+    all
+}
+
+/// Cases of neighbouring ops that a backend may do together.
+pub fn fused_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
+    let mut all = Vec::new();
+    let plan = &Suite { capabilities, full: size == Size::Full };
+    fused::norms(plan, &mut all);
+    fused::attention(plan, &mut all);
+    fused::convolution(plan, &mut all);
+    fused::mixture(plan, &mut all);
     all
 }
 

@@ -4,8 +4,7 @@ use alloc::{format, vec, vec::Vec};
 
 use super::{
     Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag,
-    linear_vec::{self, Shape, Task},
-    storage, weight_word, whole,
+    linear_vec, storage, weight_word, whole,
 };
 use crate::{
     Error, Result,
@@ -122,24 +121,7 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
     ]);
     let (rows, k4) = (l.rows(p.out), l.cols4(p.x));
     let columns = if p.gated { p.weight.rows() / 2 } else { p.weight.rows() } as u32;
-    let task = Task {
-        format: p.weight.format(),
-        gated: p.gated,
-        q8_out: l.word(p.out) == "q8",
-        rows,
-        n: columns,
-        k4,
-    };
-    if x == "q8" || (rows <= linear_vec::most_rows(l.features) && task.fits()) {
-        let shape = Shape::new(l.features, &task);
-        definitions.extend(shape.definitions());
-        definitions.extend(define(&[("X", x), ("W", weight)]));
-        return dispatches(l, p, &kernel::LINEAR_VEC, &definitions, |n| {
-            let grid = shape.grid(rows, n);
-            (grid, grid[0])
-        });
-    }
-    if task.q8_out {
+    if l.word(p.out) == "q8" {
         return Err(Error::Unsupported(format!(
             "weight `{}`: 8-bit blocks come from up to {} rows or from 8-bit blocks, here from {rows} of {x}",
             p.weight.name(),

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A weight that a kernel reads as f32 whatever the backend's formats are.
-fn bind_f32(weight: &Weight) -> Result<Binding> {
+pub fn bind_f32(weight: &Weight) -> Result<Binding> {
     if weight.format() != Format::F32 {
         let why = format!("weight `{}` is {}, but is read as f32", weight.name(), weight.format());
         return Err(Error::Unsupported(why));
@@ -20,7 +20,7 @@ fn bind_f32(weight: &Weight) -> Result<Binding> {
 }
 
 /// The epsilon and the binding of a head's norm.
-fn head_norm(params: Option<&NormParams>) -> Result<(u32, Option<Binding>)> {
+pub fn head_norm(params: Option<&NormParams>) -> Result<(u32, Option<Binding>)> {
     match params {
         None => Ok((0, None)),
         Some(NormParams { kind: NormKind::Rms, weight, eps }) => Ok((eps.to_bits(), Some(bind_f32(weight)?))),

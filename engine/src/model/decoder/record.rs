@@ -300,9 +300,15 @@ impl Scribe<'_> {
                     scale: config.scale,
                     out: routes,
                 }))?;
-                let wide = self.buffer("experts", activations, used * config.width);
+                // The experts' own factor is another, where 8-bit blocks are taken.
+                let x_experts = match self.decoder.linear_input(rows, gate_up) {
+                    dtype if dtype == activations => normed,
+                    _ => self.norm(x, &layer.feed_forward_norm, gate_up)?,
+                };
+                let dtype = self.decoder.linear_input(rows, down);
+                let wide = self.buffer("experts", dtype, used * config.width);
                 self.recorder.push(Op::ExpertGatedLinear(ExpertGatedLinear {
-                    x: normed,
+                    x: x_experts,
                     routes,
                     used,
                     weight: gate_up.clone(),
