@@ -1,4 +1,5 @@
 //! needs f16 coop
+//! permute W f16 q8_0 q8_1 q8_f q4_0 q4_1 q2_k q3_k q4_k q5_k q6_k iq4_xs
 //! permute Y f32 f16
 //! permute BIAS 0 1
 //! permute RESIDUAL none f32 f16
@@ -8,7 +9,8 @@
 // Linear on cooperative matrices (tensor cores): x and w f16, sums f32 in 16 x 16 fragments. Subgroups are 32 wide.
 //
 // A workgroup makes TILE_M x TILE_N sums. It stages TILE_K columns of its rows of x and w in workgroup memory; while
-// these are multiplied the next ones travel to registers.
+// these are multiplied the next ones travel to registers. w in blocks travels as it is, in units of 32 columns, and
+// becomes f16 on its way to workgroup memory: once for TILE_M rows of x.
 //
 // Contract: k a multiple of 64 (128 for tiles 32 and 16); n a multiple of 4; any number of rows. Every sum runs over
 // K in order, 16 at a time, in one accumulator, whatever the tile: all tiles give the same bits.
@@ -16,6 +18,19 @@
 //
 // Workgroup memory decides how many workgroups a multiprocessor runs at once (NVIDIA's Vulkan driver grants 48 KiB
 // in all), so a tile holds as little as it can: at most 24 KiB lets two run, one filling the other's gaps.
+//
+// Blocks have the large tiles alone: few rows of them go to linear_few.
+#if W != f16
+#if TILE == 32
+#define TILE 64
+#elif TILE == 32s
+#define TILE 64
+#elif TILE == 16
+#define TILE 64
+#elif TILE == 16s
+#define TILE 64
+#endif
+#endif
 #if TILE == 128
 #define TILE_M 128
 #define TILE_N 128
@@ -81,7 +96,13 @@
 #define FRAG_N $TILE_N/$SG_N/16
 #define OCTETS $TILE_K/8
 #define X_LOADS $TILE_M*$OCTETS/$THREADS
+#if W == f16
 #define W_LOADS $TILE_N*$OCTETS/$THREADS
+#else
+// Units of a row of the tile, and those of the tile that an invocation has.
+#define UNITS $TILE_K/32
+#define W_LOADS $TILE_N*$UNITS/$THREADS
+#endif
 #if GATED
 #define OUT_FRAGS $FRAG_N/2
 #define OUT_N $TILE_N/2
@@ -92,8 +113,16 @@
 // Rows of a fragment that an invocation finishes.
 #define TURNS 2/$COPIES
 
+#import blocks
 #raw x array<vec4<u32>>
+#if W == f16
 #raw w array<vec4<u32>>
+#else
+#define X none
+#define FORMAT $W
+#import units
+#import unit_halves
+#endif
 #import linear_epilogue
 
 alias FragA = coop_mat16x16<f16, A>;
@@ -104,6 +133,9 @@ alias FragC = coop_mat16x16<f32, C>;
 // reads at a time lie in different banks. Arrays start at multiples of 16 bytes, as fragment loads want.
 const STRIDE: u32 = $TILE_K / 4u + 2u;
 const LINES: u32 = $THREADS / $OCTETSu;
+#if W != f16
+const UNIT_LINES: u32 = $THREADS / $UNITSu;
+#endif
 var<workgroup> xs: array<vec4<f16>, $TILE_Mu * STRIDE>;
 var<workgroup> ws: array<vec4<f16>, $TILE_Nu * STRIDE>;
 // One fragment of sums a subgroup, on its way out.
@@ -155,19 +187,35 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     x_at[$i] = min(m0 + line + $iu * LINES, rows - 1u) * octets + octet;
     #end
     #unroll i $W_LOADS
+#if W == f16
     w_at[$i] = weight_row(n0, line + $iu * LINES) * octets + octet;
+#else
+    w_at[$i] = row_w(weight_row(n0, lane / $UNITSu + $iu * UNIT_LINES), params.k4);
+#endif
     #end
+#if W != f16
+    let unit = lane % $UNITSu;
+    let unit_at = lane / $UNITSu * STRIDE + unit * 8u;
+#endif
     let store_at = line * STRIDE + octet * 2u;
 
     // The tile on its way.
     var px: array<vec4<u32>, $X_LOADS>;
+#if W == f16
     var pw: array<vec4<u32>, $W_LOADS>;
+#else
+    var pw: array<UnitW, $W_LOADS>;
+#endif
     #macro load_tile
     #unroll i $X_LOADS
     px[$i] = x[x_at[$i] + at];
     #end
     #unroll i $W_LOADS
+#if W == f16
     pw[$i] = w[w_at[$i] + at];
+#else
+    pw[$i] = load_unit_w(w_at[$i], params.k4, at / 4u + unit);
+#endif
     #end
     #endmacro
     #macro store_tile
@@ -176,8 +224,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     xs[store_at + $iu * LINES * STRIDE + 1u] = halves(px[$i].z, px[$i].w);
     #end
     #unroll i $W_LOADS
+#if W == f16
     ws[store_at + $iu * LINES * STRIDE] = halves(pw[$i].x, pw[$i].y);
     ws[store_at + $iu * LINES * STRIDE + 1u] = halves(pw[$i].z, pw[$i].w);
+#else
+    {
+        let scales = unit_scales(pw[$i]);
+        let first = first_half(pw[$i]);
+        let second = second_half(pw[$i]);
+        #unroll q 4
+        ws[unit_at + $iu * UNIT_LINES * STRIDE + $qu] = four_of(first[$q], scales.xy);
+        #end
+        #unroll q 4
+        ws[unit_at + $iu * UNIT_LINES * STRIDE + 4u + $qu] = four_of(second[$q], scales.zw);
+        #end
+    }
+#endif
     #end
     #endmacro
 
@@ -227,7 +289,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         used += px[$i];
         #end
         #unroll i $W_LOADS
+#if W == f16
         used += pw[$i];
+#else
+        used += unit_bits(pw[$i]);
+#endif
         #end
         stage[lane % $SUBGROUPSu] = vec4<f32>(used);
     }

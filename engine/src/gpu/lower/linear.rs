@@ -84,9 +84,19 @@ const ENOUGH_WORKGROUPS: u32 = 64;
 /// Up to so many output columns, the tile with the finer grain.
 const FEW_COLUMNS: u32 = 640;
 
-/// The kernel for a product with `rows` rows, `n` output columns and `4·k4` terms, if `x` and the weight are f16
-/// or not. Which tile is taken never changes a bit of the result.
-fn choose(features: Features, halves: bool, gated: bool, rows: u32, n: u32, k4: u32) -> Choice {
+/// What is multiplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operands {
+    /// f16 by f16.
+    Halves,
+    /// f16 by blocks.
+    Blocks,
+    Other,
+}
+
+/// The kernel for a product with `rows` rows, `n` output columns and `4·k4` terms. Which tile is taken never changes a
+/// bit of the result.
+fn choose(features: Features, operands: Operands, gated: bool, rows: u32, n: u32, k4: u32) -> Choice {
     let one = |kernel, word, tile, columns: u32| {
         // Gate and up columns share a tile.
         Choice::new(kernel, word, tile, if gated { columns / 2 } else { columns })
@@ -96,9 +106,12 @@ fn choose(features: Features, halves: bool, gated: bool, rows: u32, n: u32, k4: 
         let fits = |c: &&Choice| n.div_ceil(c.columns) * rows.div_ceil(c.rows) >= ENOUGH_WORKGROUPS;
         tiles.iter().find(fits).copied().unwrap_or(smallest)
     };
-    if features.cooperative_matrix && halves && k4.is_multiple_of(16) {
+    if features.cooperative_matrix && operands != Operands::Other && k4.is_multiple_of(16) {
         let even = k4.is_multiple_of(32);
         let big = if n <= FEW_COLUMNS { "128n" } else { "128" };
+        if operands == Operands::Blocks {
+            return largest(&[coop(big, 128)], coop("64", 64));
+        }
         let tiles = [coop(big, 128), coop("64", 64), coop(if even { "32" } else { "32s" }, 32)];
         // The gated form of the smallest tile is twice as wide.
         let columns = if gated { 32 } else { 16 };
@@ -146,9 +159,14 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
             linear_vec::most_rows(l.features)
         )));
     }
-    let choice = choose(l.features, (x, weight) == ("f16", "f16"), p.gated, rows, columns, k4);
+    let operands = match (x, weight) {
+        ("f16", "f16") => Operands::Halves,
+        ("f16", _) if p.weight.format().is_block() => Operands::Blocks,
+        _ => Operands::Other,
+    };
+    let choice = choose(l.features, operands, p.gated, rows, columns, k4);
     match choice.word {
-        Some(tile) => definitions.extend(define(&[("TILE", tile)])),
+        Some(tile) => definitions.extend(define(&[("W", weight), ("TILE", tile)])),
         None => definitions.extend(define(&[("X", x), ("W", weight)])),
     }
     dispatches(l, p, choice.kernel, &definitions, |n| {
@@ -198,7 +216,7 @@ mod tests {
     }
 
     fn word(rows: u32, n: u32, k4: u32) -> Option<&'static str> {
-        choose(features(true, true), true, false, rows, n, k4).word
+        choose(features(true, true), Operands::Halves, false, rows, n, k4).word
     }
 
     #[test]
@@ -213,23 +231,27 @@ mod tests {
 
     #[test]
     fn operands_and_device_decide_the_kernel() {
-        let chosen = |coop, barriers, halves, rows, k4| {
-            choose(features(coop, barriers), halves, false, rows, 768, k4).kernel.name
+        let chosen = |coop, barriers, operands, rows, k4| {
+            choose(features(coop, barriers), operands, false, rows, 768, k4).kernel.name
         };
-        assert_eq!(chosen(true, true, true, 64, 192), "linear_coop");
-        assert_eq!(chosen(true, true, false, 16384, 192), "linear_tiled");
-        assert_eq!(chosen(true, true, true, 16, 190), "linear_rows");
-        assert_eq!(chosen(false, true, true, 16384, 192), "linear_tiled");
-        assert_eq!(chosen(false, false, true, 16384, 192), "linear_direct");
+        use Operands::{Blocks, Halves, Other};
+        assert_eq!(chosen(true, true, Halves, 64, 192), "linear_coop");
+        assert_eq!(chosen(true, true, Blocks, 64, 192), "linear_coop");
+        assert_eq!(chosen(true, true, Other, 16384, 192), "linear_tiled");
+        assert_eq!(chosen(true, true, Halves, 16, 190), "linear_rows");
+        assert_eq!(chosen(false, true, Halves, 16384, 192), "linear_tiled");
+        assert_eq!(chosen(false, false, Blocks, 16384, 192), "linear_direct");
     }
 
     #[test]
     fn grids_cover_the_outputs() {
         for (gated, rows, n) in [(false, 1, 4), (false, 129, 132), (true, 17, 36), (true, 5000, 3072)] {
             for (coop, barriers) in [(true, true), (false, true), (false, false)] {
-                let choice = choose(features(coop, barriers), true, gated, rows, n, 32);
-                let grid = choice.grid(rows, n);
-                assert!(grid[0] * choice.columns >= n && grid[1] * choice.rows >= rows, "{choice:?}");
+                for operands in [Operands::Halves, Operands::Blocks, Operands::Other] {
+                    let choice = choose(features(coop, barriers), operands, gated, rows, n, 32);
+                    let grid = choice.grid(rows, n);
+                    assert!(grid[0] * choice.columns >= n && grid[1] * choice.rows >= rows, "{choice:?}");
+                }
             }
         }
     }
