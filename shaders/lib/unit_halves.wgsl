@@ -17,6 +17,8 @@ fn integers_of(word: u32) -> vec4<f16> {
 
 // Scales and minima of a unit's halves; four_of gives the values of four integers of a half.
 #if SCALES == float
+const ZERO: f32 = 0.0;
+
 fn unit_scales(w: UnitW) -> vec4<f32> {
     return vec4(bitcast<f32>(w.scales), 0.0, 0.0, 0.0).xyxy;
 }
@@ -25,6 +27,8 @@ fn four_of(word: u32, scale: vec2<f32>) -> vec4<f16> {
     return vec4<f16>(clamp(vec4<f32>(integers_of(word)) * scale.x, vec4(-65504.0), vec4(65504.0)));
 }
 #else
+const ZERO: f16 = 0.0h;
+
 fn unit_scales(w: UnitW) -> vec4<f16> {
 #if SCALES == half
     return vec4<f16>(vec4(unpack2x16float(w.scales).x, 0.0, 0.0, 0.0).xyxy);

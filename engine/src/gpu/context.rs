@@ -26,7 +26,7 @@ pub struct GpuOptions {
     /// Do not use cooperative matrices (tensor cores) even where offered.
     pub no_cooperative_matrix: bool,
     /// Compute what kernels do with cooperative matrices by plain arithmetic where the adapter has none, to test these
-    /// kernels there: slow, and of attention only the kernels without them. Native only.
+    /// kernels there: slow. Native only.
     pub emulate_cooperative_matrix: bool,
     /// Split weights as if a binding held no more than this, to test the splitting with small weights.
     pub max_binding_bytes: Option<u64>,

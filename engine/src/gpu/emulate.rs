@@ -9,13 +9,44 @@ use alloc::{
 };
 
 /// An invocation holds the row `lane / 2` of A, all of B, and half of the row `lane / 2` of C.
-const TYPES: [(&str, &str); 3] =
-    [("coop_mat16x16<f16, A>", "array<f16, 16>"), ("coop_mat16x16<f16, B>", "array<f16, 256>"), (
-        "coop_mat16x16<f32, C>",
-        "array<f32, 8>",
-    )];
+const TYPES: [(&str, &str); 3] = [
+    ("coop_mat16x16<f16, A>", "array<f16, 16>"),
+    ("coop_mat16x16<f16, B>", "array<f16, 256>"),
+    ("coop_mat16x16<f32, C>", "array<f32, 8>"),
+];
 
-const MULTIPLY: &str = "
+/// What subgroups do becomes what the workgroup does; that a flag is raised in any subgroup, kernels may take for all.
+const CALLS: [(&str, &str); 4] = [
+    ("subgroupBarrier()", "workgroupBarrier()"),
+    ("subgroupShuffleXor(", "emulated_exchange("),
+    ("subgroupAny(", "emulated_any("),
+    ("coopMultiplyAdd(", "emulated_multiply("),
+];
+
+const HELPERS: &str = "
+var<private> emulated_index: u32;
+var<private> emulated_lane: u32;
+var<workgroup> emulated_values: array<f32, 256>;
+var<workgroup> emulated_flags: array<u32, 256>;
+
+fn emulated_exchange(value: f32, mask: u32) -> f32 {
+    workgroupBarrier();
+    emulated_values[emulated_index] = value;
+    workgroupBarrier();
+    return emulated_values[emulated_index ^ mask];
+}
+
+fn emulated_any(flag: bool) -> bool {
+    workgroupBarrier();
+    emulated_flags[emulated_index] = select(0u, 1u, flag);
+    workgroupBarrier();
+    var any = 0u;
+    for (var i = 0u; i < 128u; i++) {
+        any |= emulated_flags[i];
+    }
+    return any != 0u;
+}
+
 fn emulated_multiply(a: array<f16, 16>, b: array<f16, 256>, c: array<f32, 8>) -> array<f32, 8> {
     var x = a;
     var w = b;
@@ -35,8 +66,9 @@ pub fn matrices(wgsl: &str) -> String {
     for (matrix, array) in TYPES {
         text = text.replace(matrix, array);
     }
-    text = text.replace("subgroupBarrier()", "workgroupBarrier()");
-    text = text.replace("coopMultiplyAdd(", "emulated_multiply(");
+    for (call, helper) in CALLS {
+        text = text.replace(call, helper);
+    }
     let mut used = Vec::new();
     for call in ["coopLoadT<FragA>(&", "coopLoadT<FragB>(&", "coopLoad<FragB>(&", "coopLoadT<FragC>(&"] {
         text = renamed(&text, call, &mut used);
@@ -44,10 +76,9 @@ pub fn matrices(wgsl: &str) -> String {
     text = stores(&text, &mut used);
     let start = text.find("fn main(").unwrap_or(text.len());
     if let Some(body) = text[start..].find("{\n") {
-        text.insert_str(start + body + 2, "    emulated_lane = lane % 32u;\n");
+        text.insert_str(start + body + 2, "    emulated_index = lane;\n    emulated_lane = lane % 32u;\n");
     }
-    text += "\nvar<private> emulated_lane: u32;\n";
-    text += MULTIPLY;
+    text += HELPERS;
     used.sort();
     used.dedup();
     for (function, array) in used {
