@@ -84,6 +84,21 @@ const ENOUGH_WORKGROUPS: u32 = 64;
 /// Up to so many output columns, the tile with the finer grain.
 const FEW_COLUMNS: u32 = 640;
 
+/// From 16 rows, the least that a fragment has, up to so many, `linear_few` multiplies blocks.
+const FEW_ROWS: u32 = 64;
+
+/// The tile of `linear_few`. Its columns, which the order of summation follows from, do not depend on `rows`.
+fn few(gated: bool, rows: u32, n: u32) -> Choice {
+    let (word, tile) = match rows {
+        0..=16 => ("16", 16),
+        17..=32 => ("32", 32),
+        _ => ("64", 64),
+    };
+    // Half of the 32 columns are gate rows. Few columns are cut finer, so that there are enough workgroups.
+    let columns = if gated || n <= 4096 { 16 } else { 32 };
+    Choice::new(&kernel::LINEAR_FEW, Some(word), tile, columns)
+}
+
 /// What is multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operands {
@@ -110,7 +125,10 @@ fn choose(features: Features, operands: Operands, gated: bool, rows: u32, n: u32
         let even = k4.is_multiple_of(32);
         let big = if n <= FEW_COLUMNS { "128n" } else { "128" };
         if operands == Operands::Blocks {
-            return largest(&[coop(big, 128)], coop("64", 64));
+            return match rows {
+                16..=FEW_ROWS => few(gated, rows, n),
+                _ => largest(&[coop(big, 128)], coop("64", 64)),
+            };
         }
         let tiles = [coop(big, 128), coop("64", 64), coop(if even { "32" } else { "32s" }, 32)];
         // The gated form of the smallest tile is twice as wide.
@@ -166,6 +184,10 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
     };
     let choice = choose(l.features, operands, p.gated, rows, columns, k4);
     match choice.word {
+        Some(tile) if choice.kernel.name == kernel::LINEAR_FEW.name => {
+            let columns = if choice.columns == 16 && !p.gated { "16" } else { "32" };
+            definitions.extend(define(&[("W", weight), ("TILE_M", tile), ("TILE_N", columns)]));
+        }
         Some(tile) => definitions.extend(define(&[("W", weight), ("TILE", tile)])),
         None => definitions.extend(define(&[("X", x), ("W", weight)])),
     }
@@ -236,7 +258,10 @@ mod tests {
         };
         use Operands::{Blocks, Halves, Other};
         assert_eq!(chosen(true, true, Halves, 64, 192), "linear_coop");
-        assert_eq!(chosen(true, true, Blocks, 64, 192), "linear_coop");
+        assert_eq!(chosen(true, true, Blocks, 65, 192), "linear_coop");
+        assert_eq!(chosen(true, true, Blocks, 64, 192), "linear_few");
+        assert_eq!(chosen(true, true, Blocks, 16, 192), "linear_few");
+        assert_eq!(chosen(true, true, Blocks, 15, 192), "linear_coop");
         assert_eq!(chosen(true, true, Other, 16384, 192), "linear_tiled");
         assert_eq!(chosen(true, true, Halves, 16, 190), "linear_rows");
         assert_eq!(chosen(false, true, Halves, 16384, 192), "linear_tiled");
