@@ -41,11 +41,3 @@ fn webgpu_default_limits_are_enough() {
     let options = GpuOptions { default_limits: true, no_f16: true, no_subgroups: true, ..Default::default() };
     check(&options, GpuFormats { floats: Format::F32, q8_activations: true }, Size::Small);
 }
-
-/// The kernels on cooperative matrices, on any adapter: all of them but the matrix unit itself.
-#[test]
-fn emulated_matrix_kernels_match_the_reference() {
-    let options =
-        GpuOptions { as_hardware: true, emulate_cooperative_matrix: true, ..GpuOptions::default() };
-    check(&options, GpuFormats { floats: Format::F16, q8_activations: true }, Size::Small);
-}

@@ -28,6 +28,8 @@ pub struct GpuOptions {
     /// Compute what kernels do with cooperative matrices by plain arithmetic where the adapter has none, to test these
     /// kernels there: slow. Native only.
     pub emulate_cooperative_matrix: bool,
+    /// The tile of `linear_coop` to take wherever it can be, by its word there, to compare tiles.
+    pub linear_tile: Option<&'static str>,
     /// Split weights as if a binding held no more than this, to test the splitting with small weights.
     pub max_binding_bytes: Option<u64>,
     /// Choose kernels as for a real GPU even on a software adapter, to test them there.
@@ -70,6 +72,7 @@ pub struct GpuContext {
     pub(super) limits: wgpu::Limits,
     pub(super) faults: Arc<Faults>,
     pub(super) pipelines: Pipelines,
+    pub(super) linear_tile: Option<&'static str>,
     description: AdapterDescription,
     max_piece: u64,
     created: AtomicU64,
@@ -139,6 +142,7 @@ impl GpuContext {
             limits,
             faults,
             pipelines,
+            linear_tile: options.linear_tile,
             description,
             max_piece,
             created,

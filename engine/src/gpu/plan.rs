@@ -43,7 +43,8 @@ struct Place {
 struct Memory<'a> {
     packed: &'a wgpu::Buffer,
     places: &'a [Option<Place>],
-    scratch: Option<&'a wgpu::Buffer>,
+    /// Scratch memory and lists, if any dispatch needs them.
+    scratch: &'a [wgpu::Buffer],
 }
 
 /// A prepared program on the GPU.
@@ -80,17 +81,19 @@ impl GpuPlan {
         }
         let results: u64 = program.with_role(Role::Output).map(|id| program.spec(id).bytes() as u64).sum();
         shared.readback.reserve(context, results)?;
-        let lowering = Lowering { program: &program, features: context.features };
+        let lowering =
+            Lowering { program: &program, features: context.features, linear_tile: context.linear_tile };
         let mut dispatches = Vec::new();
         for op in &program.ops {
             dispatches.extend(lowering.lower(op)?);
         }
-        let scratch = dispatches.iter().map(Dispatch::scratch).max().unwrap_or(0);
-        let scratch = match scratch {
-            0 => None,
-            bytes => shared.scratch.reserve(context, &[bytes as usize])?.pop(),
+        let needed = dispatches.iter().map(Dispatch::scratch);
+        let needed = needed.fold([0; 2], |[a, b], [c, d]| [a.max(c), b.max(d)]);
+        let scratch = match needed {
+            [0, 0] => Vec::new(),
+            needed => shared.scratch.reserve(context, &needed)?,
         };
-        let memory = Memory { packed: &packed, places: &places, scratch: scratch.as_ref() };
+        let memory = Memory { packed: &packed, places: &places, scratch: &scratch };
         let steps = resolve(context, &memory, &program, &dispatches)?;
         let packed_bytes = vec![0; packed_len as usize];
         Ok(GpuPlan { shared, program, steps, places, packed, packed_bytes, unread: [None; DEPTH], next: 0 })
@@ -320,8 +323,9 @@ fn bind(
                 fits(&|| format!("activation `{}`", program.spec(*id).name), place.bytes)?;
                 entries.push(entry(number, &place.buffer, place.offset, place.bytes));
             }
-            Binding::Scratch(bytes) => {
-                let scratch = memory.scratch.ok_or_else(|| bug("there is no scratch memory"))?;
+            Binding::Scratch(bytes) | Binding::Lists(bytes) => {
+                let which = usize::from(matches!(binding, Binding::Lists(_)));
+                let scratch = memory.scratch.get(which).ok_or_else(|| bug("there is no scratch memory"))?;
                 fits(&|| format!("scratch memory of kernel {}", d.kernel.name), *bytes)?;
                 entries.push(entry(number, scratch, 0, *bytes));
             }
