@@ -8,10 +8,11 @@ use alloc::{
     vec::Vec,
 };
 
-/// An invocation holds the row `lane / 2` of A, all of B, and half of the row `lane / 2` of C.
+/// An invocation holds the row `lane / 2` of A and half of that row of C. Of B it holds where it lies, so kernels must
+/// multiply before they write there again: by-value copies would take compilers minutes.
 const TYPES: [(&str, &str); 3] = [
-    ("coop_mat16x16<f16, A>", "array<f16, 16>"),
-    ("coop_mat16x16<f16, B>", "array<f16, 256>"),
+    ("coop_mat16x16<f16, A>", "array<vec4<f16>, 4>"),
+    ("coop_mat16x16<f16, B>", "vec3<u32>"),
     ("coop_mat16x16<f32, C>", "array<f32, 8>"),
 ];
 
@@ -26,6 +27,8 @@ const CALLS: [(&str, &str); 4] = [
 const HELPERS: &str = "
 var<private> emulated_index: u32;
 var<private> emulated_lane: u32;
+// 4, which a compiler cannot know, so that it unrolls no loop.
+var<private> emulated_quads: u32;
 var<workgroup> emulated_values: array<f32, 256>;
 var<workgroup> emulated_flags: array<u32, 256>;
 
@@ -41,19 +44,19 @@ fn emulated_any(flag: bool) -> bool {
     emulated_flags[emulated_index] = select(0u, 1u, flag);
     workgroupBarrier();
     var any = 0u;
-    for (var i = 0u; i < 128u; i++) {
+    for (var i = 0u; i < 32u * emulated_quads; i++) {
         any |= emulated_flags[i];
     }
     return any != 0u;
 }
 
-fn emulated_multiply(a: array<f16, 16>, b: array<f16, 256>, c: array<f32, 8>) -> array<f32, 8> {
+fn emulated_multiply(a: array<vec4<f16>, 4>, b: vec3<u32>, c: array<f32, 8>) -> array<f32, 8> {
     var x = a;
-    var w = b;
     var sum = c;
-    for (var k = 0u; k < 16u; k++) {
-        for (var j = 0u; j < 8u; j++) {
-            sum[j] += f32(x[k]) * f32(w[k * 16u + emulated_lane % 2u * 8u + j]);
+    for (var q = 0u; q < emulated_quads; q++) {
+        let v = vec4<f32>(x[q]);
+        for (var j = 0u; j < 2u * emulated_quads; j++) {
+            sum[j] += dot(v, emulated_column(b, q, emulated_lane % 2u * 8u + j));
         }
     }
     return sum;
@@ -70,49 +73,52 @@ pub fn matrices(wgsl: &str) -> String {
         text = text.replace(call, helper);
     }
     let mut used = Vec::new();
-    for call in ["coopLoadT<FragA>(&", "coopLoadT<FragB>(&", "coopLoad<FragB>(&", "coopLoadT<FragC>(&"] {
-        text = renamed(&text, call, &mut used);
+    for (call, kind) in [
+        ("coopLoadT<FragA>(&", "a"),
+        ("coopLoadT<FragB>(&", "rows"),
+        ("coopLoad<FragB>(&", "columns"),
+        ("coopLoadT<FragC>(&", "c"),
+    ] {
+        text = loads(&text, call, kind, &mut used);
     }
     text = stores(&text, &mut used);
     let start = text.find("fn main(").unwrap_or(text.len());
     if let Some(body) = text[start..].find("{\n") {
-        text.insert_str(start + body + 2, "    emulated_index = lane;\n    emulated_lane = lane % 32u;\n");
+        text.insert_str(
+            start + body + 2,
+            "    emulated_index = lane;\n    emulated_lane = lane % 32u;\n    emulated_quads = 4u + min(counts.x, 0u);\n",
+        );
     }
     text += HELPERS;
     used.sort();
     used.dedup();
-    for (function, array) in used {
-        text += &helper(&function, &array);
+    for (id, (kind, array)) in used.iter().enumerate() {
+        text += &helper(kind, array, id);
     }
+    text += &column(&used);
     text
 }
 
-/// `coopLoadT<FragA>(&name[index], stride)` becomes `load_row_a_name(index, stride)`.
-fn renamed(text: &str, call: &str, used: &mut Vec<(String, String)>) -> String {
-    let kind = match call {
-        "coopLoadT<FragA>(&" => "a",
-        "coopLoadT<FragB>(&" => "b",
-        "coopLoad<FragB>(&" => "b_columns",
-        _ => "c",
-    };
+/// `coopLoadT<FragA>(&name[index], stride)` becomes `emulated_a_name(index, stride)`.
+fn loads(text: &str, call: &str, kind: &'static str, used: &mut Vec<(&'static str, String)>) -> String {
     let mut parts = text.split(call);
     let mut out = parts.next().unwrap_or_default().to_string();
     for part in parts {
         let Some((name, index, rest)) = element(part) else { continue };
-        used.push((kind.into(), name.into()));
+        used.push((kind, name.into()));
         out += &format!("emulated_{kind}_{name}({index}{rest}");
     }
     out
 }
 
 /// `coopStoreT(fragment, &name[index], stride)` becomes `emulated_store_name(fragment, index, stride)`.
-fn stores(text: &str, used: &mut Vec<(String, String)>) -> String {
+fn stores(text: &str, used: &mut Vec<(&'static str, String)>) -> String {
     let mut parts = text.split("coopStoreT(");
     let mut out = parts.next().unwrap_or_default().to_string();
     for part in parts {
         let Some((fragment, pointer)) = part.split_once(", &") else { continue };
         let Some((name, index, rest)) = element(pointer) else { continue };
-        used.push(("store".into(), name.into()));
+        used.push(("store", name.into()));
         out += &format!("emulated_store_{name}({fragment}, {index}{rest}");
     }
     out
@@ -136,53 +142,57 @@ fn element(text: &str) -> Option<(&str, &str, &str)> {
     None
 }
 
-fn helper(function: &str, array: &str) -> String {
-    let (arguments, result, body) = match function {
-        "a" => (
-            "at: u32, stride: u32",
-            "array<f16, 16>",
-            "    var v: array<f16, 16>;
-    for (var k = 0u; k < 16u; k++) {
-        v[k] = NAME[at + emulated_lane / 2u * stride + k / 4u][k % 4u];
-    }
-    return v;",
-        ),
-        "b" | "b_columns" => (
-            "at: u32, stride: u32",
-            "array<f16, 256>",
-            if function == "b" {
-                "    var v: array<f16, 256>;
-    for (var i = 0u; i < 256u; i++) {
-        v[i] = NAME[at + i / 16u * stride + i % 16u / 4u][i % 4u];
-    }
-    return v;"
-            } else {
-                "    var v: array<f16, 256>;
-    for (var i = 0u; i < 256u; i++) {
-        v[i] = NAME[at + i % 16u * stride + i / 64u][i / 16u % 4u];
-    }
-    return v;"
-            },
-        ),
-        "c" => (
-            "at: u32, stride: u32",
-            "array<f32, 8>",
-            "    var v: array<f32, 8>;
-    for (var j = 0u; j < 8u; j++) {
-        v[j] = NAME[at + emulated_lane / 2u * stride + emulated_lane % 2u * 2u + j / 4u][j % 4u];
-    }
-    return v;",
-        ),
-        _ => (
-            "fragment: array<f32, 8>, at: u32, stride: u32",
-            "",
-            "    let first = at + emulated_lane / 2u * stride + emulated_lane % 2u * 2u;
+fn helper(kind: &str, array: &str, id: usize) -> String {
+    let text = match kind {
+        "a" => {
+            "fn emulated_a_NAME(at: u32, stride: u32) -> array<vec4<f16>, 4> {
+    let first = at + emulated_lane / 2u * stride;
+    return array(NAME[first], NAME[first + 1u], NAME[first + 2u], NAME[first + 3u]);
+}
+"
+        }
+        "rows" | "columns" => {
+            "fn emulated_KIND_NAME(at: u32, stride: u32) -> vec3<u32> {
+    return vec3(IDu, at, stride);
+}
+"
+        }
+        "c" => {
+            "fn emulated_c_NAME(at: u32, stride: u32) -> array<f32, 8> {
+    let first = at + emulated_lane / 2u * stride + emulated_lane % 2u * 2u;
+    let v = NAME[first];
+    let w = NAME[first + 1u];
+    return array(v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w);
+}
+"
+        }
+        _ => {
+            "fn emulated_store_NAME(fragment: array<f32, 8>, at: u32, stride: u32) {
+    let first = at + emulated_lane / 2u * stride + emulated_lane % 2u * 2u;
     NAME[first] = vec4(fragment[0], fragment[1], fragment[2], fragment[3]);
-    NAME[first + 1u] = vec4(fragment[4], fragment[5], fragment[6], fragment[7]);",
-        ),
+    NAME[first + 1u] = vec4(fragment[4], fragment[5], fragment[6], fragment[7]);
+}
+"
+        }
     };
-    let arrow = if result.is_empty() { String::new() } else { format!(" -> {result}") };
-    format!("fn emulated_{function}_{array}({arguments}){arrow} {{\n{}\n}}\n", body.replace("NAME", array))
+    text.replace("NAME", array).replace("KIND", kind).replace("ID", &id.to_string())
+}
+
+/// Rows `4q` to `4q + 3` of a column of B, wherever that lies.
+fn column(used: &[(&str, String)]) -> String {
+    let mut text = String::from("\nfn emulated_column(b: vec3<u32>, q: u32, column: u32) -> vec4<f32> {\n");
+    for (id, (kind, array)) in used.iter().enumerate() {
+        let value = match *kind {
+            "columns" => format!("vec4<f32>({array}[b.y + column * b.z + q])"),
+            "rows" => {
+                let row = |i| format!("f32({array}[b.y + (q * 4u + {i}u) * b.z + column / 4u][column % 4u])");
+                format!("vec4({}, {}, {}, {})", row(0), row(1), row(2), row(3))
+            }
+            _ => continue,
+        };
+        text += &format!("    if b.x == {id}u {{\n        return {value};\n    }}\n");
+    }
+    text + "    return vec4(0.0);\n}\n"
 }
 
 #[cfg(test)]
