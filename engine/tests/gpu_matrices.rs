@@ -23,6 +23,18 @@ fn backend(linear_tile: Option<&'static str>) -> GpuBackend {
 }
 
 fn check(backend: &GpuBackend, cases: Vec<Case>) {
+    if std::env::var("SLOW").is_ok() {
+        let only = std::env::var("ONLY").unwrap_or_default();
+        for c in cases.iter().filter(|c| c.name().contains(&only)) {
+            let t = std::time::Instant::now();
+            let r = pollster::block_on(c.run(backend));
+            match &r {
+                Ok(d) => eprintln!("{:?} {} {} {d}", t.elapsed(), d.within(), c.name()),
+                Err(e) => eprintln!("{:?} ERR {} {e}", t.elapsed(), c.name()),
+            }
+        }
+        return;
+    }
     let count = pollster::block_on(require_cases(backend, cases));
     assert!(count.unwrap_or_else(|e| panic!("{e}")) > 0);
 }
