@@ -123,7 +123,8 @@ pub struct Args {
     #[arg(long)]
     pub stats: bool,
 
-    /// Say on standard error where the time of one step goes, kernel by kernel (on GPUs with timestamps).
+    /// Say on standard error where the time of a chunk of the prompt and of one step goes, kernel by kernel (on GPUs
+    /// with timestamps).
     #[arg(long)]
     pub profile: bool,
 

@@ -57,21 +57,24 @@ fn run(args: &Args) -> Result<()> {
         eprint!("{}", report::stats(&answer));
     }
     if args.profile {
-        eprint!("{}", profile(&answer.prompt_ids, &engine, &mut session)?);
+        eprint!("{}", profile(&answer.prompt_ids, args.chunk.get(), &engine, &mut session)?);
     }
     Ok(())
 }
 
-/// Where the time of the step after the prompt goes.
-fn profile(ids: &[u32], engine: &GenerateEngine, session: &mut Session) -> Result<String> {
-    session.reset()?;
+/// Where the time of the prompt, or of as much of it as is processed at once, and of the step after it goes.
+fn profile(ids: &[u32], chunk: usize, engine: &GenerateEngine, session: &mut Session) -> Result<String> {
+    let part = &ids[..ids.len().min(chunk)];
+    // The first time, caches are cold.
+    session.profile(part)?;
+    let mut lines = format!("prompt of {}: {}", part.len(), steps::table(&session.profile(part)?));
+    let start = Instant::now();
     let mut answer = session.generate(ids, 64, &Sampling::default())?;
-    let mut lines = String::new();
     if let Some(token) = answer.next() {
         token?;
-        // The first time, caches are cold.
+        lines += &format!("first token when all is warm: {:.2} ms\n", start.elapsed().as_secs_f64() * 1e3);
         engine.profile()?;
-        lines = steps::table(&engine.profile()?);
+        lines += &steps::table(&engine.profile()?);
     }
     Ok(lines)
 }
