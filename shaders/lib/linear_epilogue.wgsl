@@ -22,7 +22,7 @@ struct Params {
     scale: f32,        // as in route.wgsl
     eps: f32,
 #endif
-#if EXPERTS
+#if EXPERT_TILES
     expert_rows: u32,  // rows of w of an expert
     shared_by: u32,    // pairs that share a row of x
     pairs_at: u32,     // where pairs begin in lists
