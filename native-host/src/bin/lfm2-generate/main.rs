@@ -29,10 +29,7 @@ fn main() -> ExitCode {
         {
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => inferencelayer::cli::fail(&error),
     }
 }
 
