@@ -53,7 +53,8 @@ fn chats_are_rendered_as_by_transformers() {
 
 #[test]
 fn smollm2s_own_chat() {
-    let texts = fs::read(Fixture::new("real_smollm2_135m_gguf").path().join("texts.json")).expect("a fixture");
+    let texts =
+        fs::read(Fixture::new("real_smollm2_135m_gguf").path().join("texts.json")).expect("a fixture");
     let texts: Value = serde_json::from_slice(&texts).expect("JSON");
     let templates = templates("smollm2", &Value::Object(Default::default()));
     let mut chat = Chat::parse("chat", &texts["conversations"][0].to_string()).expect("a chat");

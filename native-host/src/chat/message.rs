@@ -83,7 +83,9 @@ impl TryFrom<Map<String, Value>> for Message {
             Some(Value::String(text)) => Some(Content::Text(text)),
             Some(Value::Array(parts)) => Some(Content::Parts(parts)),
             Some(other) => {
-                return Err(format!("the content of a message of {role} is {other}, expected a string or a list"));
+                return Err(format!(
+                    "the content of a message of {role} is {other}, expected a string or a list"
+                ));
             }
         };
         Ok(Message { role, content, extra: map })
@@ -124,7 +126,8 @@ impl Chat {
             _ => return Err(wrong("is neither a list of messages nor an object with `messages`".into())),
         };
         let mut messages = Vec::new();
-        for (i, message) in list(variables.shift_remove("messages"), "messages").map_err(wrong)?.into_iter().enumerate()
+        for (i, message) in
+            list(variables.shift_remove("messages"), "messages").map_err(wrong)?.into_iter().enumerate()
         {
             let number = i + 1;
             let Value::Object(map) = message else {
@@ -173,7 +176,8 @@ mod tests {
             (chat.tools, chat.add_generation_prompt, chat.variables["enable_thinking"].clone()),
             (vec![json!(1)], false, json!(false))
         );
-        let message: Message = serde_json::from_str(r#"{"role": "a", "content": null, "z": 1, "b": 2}"#).unwrap();
+        let message: Message =
+            serde_json::from_str(r#"{"role": "a", "content": null, "z": 1, "b": 2}"#).unwrap();
         assert_eq!(serde_json::to_string(&message).unwrap(), r#"{"role":"a","z":1,"b":2}"#);
     }
 

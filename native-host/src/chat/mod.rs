@@ -6,6 +6,7 @@
 mod environment;
 mod message;
 mod python;
+mod source;
 mod template;
 mod templates;
 

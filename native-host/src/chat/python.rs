@@ -1,10 +1,11 @@
-//! How Python writes values: templates are made for it.
+//! How Python writes values: templates are made for it. All of it costs fuel by what is written, since a value may hold
+//! another many times, and that one the next: its size says little about the text.
 
 use std::fmt::Write;
 
 use minijinja::{
     Error, ErrorKind, State, Value,
-    value::{Kwargs, ValueKind},
+    value::{Kwargs, Tuple, ValueKind},
 };
 
 /// Values in values that are written, to this depth.
@@ -32,6 +33,98 @@ pub fn float(value: f64) -> String {
     }
     let text = format!("{value}");
     if text.contains('.') { text } else { text + ".0" }
+}
+
+/// `str` of a value.
+///
+/// # Errors
+/// Out of fuel; lists deeper than anybody writes them.
+pub fn text(state: &State, value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    if value.kind() == ValueKind::String {
+        out.push_str(value.as_str().unwrap_or_default());
+    } else {
+        repr(state, &mut out, value, 0)?;
+    }
+    Ok(out)
+}
+
+fn repr(state: &State, out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
+    if depth > DEEPEST {
+        let why = format!("a list or mapping has others in it, deeper than {DEEPEST}");
+        return Err(Error::new(ErrorKind::InvalidOperation, why));
+    }
+    state.consume_fuel(1)?;
+    let kind = value.kind();
+    match kind {
+        ValueKind::Number if !value.is_integer() => out.push_str(&float(f64::try_from(value.clone())?)),
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default();
+            state.consume_fuel(text.len() as u64 / 64)?;
+            quoted(out, text);
+        }
+        ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
+            let (open, close) = match kind {
+                ValueKind::Map => ('{', '}'),
+                _ if value.downcast_object_ref::<Tuple>().is_some() => ('(', ')'),
+                _ => ('[', ']'),
+            };
+            out.push(open);
+            let mut count = 0;
+            for item in value.try_iter()? {
+                if count > 0 {
+                    out.push_str(", ");
+                }
+                count += 1;
+                repr(state, out, &item, depth + 1)?;
+                if kind == ValueKind::Map {
+                    out.push_str(": ");
+                    repr(state, out, &value.get_item(&item)?, depth + 1)?;
+                }
+            }
+            if count == 1 && close == ')' {
+                out.push(',');
+            }
+            out.push(close);
+        }
+        _ => out.push_str(&value.to_string()),
+    }
+    Ok(())
+}
+
+/// `repr` of a string.
+fn quoted(out: &mut String, text: &str) {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    out.push(quote);
+    for c in text.chars() {
+        // Writing to a string cannot fail.
+        let _ = match c {
+            '\n' => write!(out, "\\n"),
+            '\r' => write!(out, "\\r"),
+            '\t' => write!(out, "\\t"),
+            '\\' => write!(out, "\\\\"),
+            c if c == quote => write!(out, "\\{c}"),
+            c if is_printable(c) => write!(out, "{c}"),
+            c if c <= '\u{ff}' => write!(out, "\\x{:02x}", u32::from(c)),
+            c if c <= '\u{ffff}' => write!(out, "\\u{:04x}", u32::from(c)),
+            c => write!(out, "\\U{:08x}", u32::from(c)),
+        };
+    }
+    out.push(quote);
+}
+
+/// `str.isprintable`. Rust's `escape_debug` knows the same characters, and after the first of a text it leaves
+/// combining ones alone.
+fn is_printable(c: char) -> bool {
+    match c {
+        ' '..='~' => true,
+        c if c.is_ascii() => false,
+        c => {
+            let mut shown = ['a', c].iter().collect::<String>();
+            shown = shown.escape_debug().collect();
+            shown.chars().nth(1) == Some(c)
+        }
+    }
 }
 
 /// The options of `json.dumps`.
@@ -67,7 +160,9 @@ pub fn tojson(state: &State, value: &Value, ascii: Option<bool>, options: Kwargs
     let separators: Option<Vec<String>> = options.get("separators")?;
     let (between, after_key) = match separators.as_deref() {
         Some([between, after_key]) => (between.clone(), after_key.clone()),
-        Some(_) => return Err(Error::new(ErrorKind::InvalidOperation, "tojson: `separators` are two strings")),
+        Some(_) => {
+            return Err(Error::new(ErrorKind::InvalidOperation, "tojson: `separators` are two strings"));
+        }
         None if indent.is_some() => (",".into(), ": ".into()),
         None => (", ".into(), ": ".into()),
     };
@@ -85,7 +180,6 @@ impl Dump<'_, '_> {
             let why = format!("tojson: values lie in one another deeper than {DEEPEST}");
             return Err(Error::new(ErrorKind::BadSerialization, why));
         }
-        // A value may hold another many times, and that one the next: only work bounds what is written.
         self.state.consume_fuel(1)?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
@@ -203,6 +297,25 @@ impl Dump<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strings() {
+        let cases = [
+            ("a", "'a'"),
+            ("it's", "\"it's\""),
+            ("'\"", "'\\'\"'"),
+            ("\\\n\t\r\0\x7f", "'\\\\\\n\\t\\r\\x00\\x7f'"),
+            (
+                "é\u{301}\u{a0}\u{200b}\u{ad}東😀\u{e0001}\u{3000}",
+                "'é\u{301}\\xa0\\u200b\\xad東😀\\U000e0001\\u3000'",
+            ),
+        ];
+        for (text, wanted) in cases {
+            let mut out = String::new();
+            quoted(&mut out, text);
+            assert_eq!(out, wanted);
+        }
+    }
 
     #[test]
     fn floats() {

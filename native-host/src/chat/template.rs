@@ -1,14 +1,15 @@
 //! One compiled template.
 
-use std::borrow::Cow;
-
 use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
 
-use super::environment::{LEAST_FUEL, environment};
+use super::{
+    environment::{LEAST_FUEL, environment},
+    source::prepare,
+};
 use crate::{Error, Result};
 
 /// Longest source of a template, in bytes.
-const LONGEST: usize = 1 << 20;
+const LONGEST: usize = 256 << 10;
 /// The template's name in its environment.
 const NAME: &str = "chat";
 
@@ -31,9 +32,13 @@ impl Template {
             let why = format!("{} bytes are more than the {LONGEST} that a template may have", source.len());
             return Err(Error::Template { name, line: None, why });
         }
+        let source = match prepare(source) {
+            Ok(source) => source,
+            Err((line, why)) => return Err(Error::Template { name, line: Some(line), why: why.into() }),
+        };
         let compile = || {
             let mut env = environment()?;
-            env.add_template_owned(NAME, plain(source).into_owned())?;
+            env.add_template_owned(NAME, source)?;
             Ok(env)
         };
         match compile() {
@@ -67,35 +72,6 @@ fn explain(name: &str, error: &JinjaError) -> Error {
         (kind, None) => kind.to_string(),
     };
     Error::Template { name: name.into(), line: cause.line().or(error.line()), why }
-}
-
-/// The template without `{% generation %}` and `{% endgeneration %}`, which mark answers for training: conditions that
-/// always hold take their place, so that whitespace and lines stay as they are.
-fn plain(source: &str) -> Cow<'_, str> {
-    if !source.contains("endgeneration") {
-        return source.into();
-    }
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at(at + 2);
-        out.push_str(before);
-        let inner = tag.find("%}").map_or("", |end| &tag[..end]);
-        let word = inner.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
-        let instead = match word {
-            "generation" => "if true",
-            "endgeneration" => "endif",
-            _ => word,
-        };
-        if instead == word {
-            rest = tag;
-            continue;
-        }
-        out.push_str(&inner.replacen(word, instead, 1));
-        rest = &tag[inner.len()..];
-    }
-    out.push_str(rest);
-    out.into()
 }
 
 #[cfg(test)]

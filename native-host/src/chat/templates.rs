@@ -54,8 +54,7 @@ impl ChatTemplates {
             let value = [&config, &older].into_iter().filter_map(|m| m.get(name)).find(|v| !v.is_null())?;
             Some(value.as_str().or_else(|| value["content"].as_str())?.to_owned())
         };
-        let special =
-            SPECIAL.iter().filter_map(|name| Some(((*name).to_owned(), text_of(name)?))).collect();
+        let special = SPECIAL.iter().filter_map(|name| Some(((*name).to_owned(), text_of(name)?))).collect();
         let mut found = ChatTemplates { named: Vec::new(), special };
         let alone = [
             (DEFAULT, "chat_template.jinja".to_owned()),
@@ -92,7 +91,9 @@ impl ChatTemplates {
         if let Some(source) = metadata.opt_string(key)? {
             found.add(DEFAULT, metadata.file(), source)?;
         }
-        for name in metadata.opt_strings("tokenizer.chat_templates")?.into_iter().flat_map(|names| names.iter()) {
+        for name in
+            metadata.opt_strings("tokenizer.chat_templates")?.into_iter().flat_map(|names| names.iter())
+        {
             if let Some(source) = metadata.opt_string(&format!("{key}.{name}"))? {
                 found.add(name, &format!("{} (`{name}`)", metadata.file()), source)?;
             }

@@ -22,12 +22,12 @@ use inferencelayer_engine::{
 #[cfg(feature = "tokenizer")]
 use super::{Answer, GenerateSettings};
 use super::{GenerateOptions, GenerationDefaults, Session};
+use crate::{Error, Result, folder::describe};
 #[cfg(feature = "tokenizer")]
 use crate::{
     chat::{Chat, ChatTemplates},
     tokenizer::{self, Tokenizer},
 };
-use crate::{Error, Result, folder::describe};
 #[cfg(not(target_arch = "wasm32"))]
 use crate::{
     device::{self, DeviceOptions},

@@ -100,7 +100,10 @@ fn gguf_files() {
         ("tokenizer.ggml.bos_token_id", Key::U32(1)),
         ("tokenizer.ggml.eos_token_id", Key::U32(2)),
         ("tokenizer.ggml.padding_token_id", Key::U32(7)),
-        ("tokenizer.chat_template", text("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}")),
+        (
+            "tokenizer.chat_template",
+            text("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}"),
+        ),
         ("tokenizer.chat_templates", Key::Array(Array::Strings(Strings::from_iter(["tool_use", "gone"])))),
         ("tokenizer.chat_template.tool_use", text("{{ tools[0].name }}")),
     ]);
@@ -121,7 +124,9 @@ fn variables_reach_the_template_but_do_not_replace_the_chat() {
     let templates = ChatTemplates::new("t", source).unwrap();
     let templates = templates.with_special([("bos_token".into(), "<s>".into())]);
     let mut chat = chat(false);
-    for (key, value) in [("enable_thinking", json!(false)), ("messages", json!([])), ("bos_token", json!("<x>"))] {
+    for (key, value) in
+        [("enable_thinking", json!(false)), ("messages", json!([])), ("bos_token", json!("<x>"))]
+    {
         chat.variables.insert(key.into(), value);
     }
     assert_eq!(templates.render(&chat).unwrap(), "False <x> 1 None None");
