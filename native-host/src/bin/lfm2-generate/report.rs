@@ -30,6 +30,8 @@ pub struct Answer {
     /// `None` for a model without a tokenizer.
     pub text: Option<String>,
     pub finish: Option<Finish>,
+    /// The user did not want more of it.
+    pub stopped: bool,
     pub timings: Timings,
     /// Bytes held by the backend.
     pub memory: u64,
