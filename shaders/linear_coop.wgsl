@@ -5,7 +5,7 @@
 //! permute RESIDUAL none f32 f16
 //! permute ACT none gelu gelu_tanh relu silu tanh sigmoid
 //! permute GATED 0 1
-//! permute EXPERTS 0 1
+//! permute EXPERT_TILES 0 1
 //! permute TILE 128 128n 64w 64 32 32s 16 16s
 // Linear on cooperative matrices (tensor cores): x and w f16, sums f32 in 16 x 16 fragments. Subgroups are 32 wide.
 //
@@ -13,7 +13,7 @@
 // these are multiplied the next ones travel to registers. w in blocks travels as it is, in units of 32 columns, and
 // becomes f16 on its way to workgroup memory: once for TILE_M rows of x.
 //
-// EXPERTS: a tile's rows are pairs of a row and an expert that it uses, all of one expert, as expert_lists has put them.
+// EXPERT_TILES: a tile's rows are pairs of a row and an expert that it uses, all of one expert, as expert_lists has put them.
 // Such a pair has a row of y; w has the experts one after the other.
 //
 // Contract: k a multiple of 64 (128 for tiles 32 and 16); n a multiple of 4; any number of rows. Every sum runs over
@@ -135,7 +135,7 @@
 #import units
 #import unit_halves
 #endif
-#if EXPERTS
+#if EXPERT_TILES
 #define BIAS 0
 #define RESIDUAL none
 // Tiles of pairs, four words each: expert, first pair, past the last one, 0; then pairs.
@@ -165,7 +165,7 @@ fn halves(a: u32, b: u32) -> vec4<f16> {
 
 // The row of x for a row of the tiles, and the row of y.
 fn x_row(row: u32) -> u32 {
-#if EXPERTS
+#if EXPERT_TILES
     return lists[params.pairs_at + row] / params.shared_by;
 #else
     return row;
@@ -173,7 +173,7 @@ fn x_row(row: u32) -> u32 {
 }
 
 fn y_row(row: u32) -> u32 {
-#if EXPERTS
+#if EXPERT_TILES
     return lists[params.pairs_at + row];
 #else
     return row;
@@ -195,7 +195,7 @@ fn weight_row(first: u32, column: u32) -> u32 {
 
 @compute @workgroup_size($THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-#if EXPERTS
+#if EXPERT_TILES
     let first_w = lists[group.y * 4u] * params.expert_rows;
     let m0 = lists[group.y * 4u + 1u];
     let rows = lists[group.y * 4u + 2u];

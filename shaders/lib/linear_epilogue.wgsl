@@ -11,7 +11,7 @@ struct Params {
     count: u32,        // which count bounds the rows
     up_rows: u32,      // GATED: rows from a gate row to its up row
     row_grid: u32,     // workgroups along the rows, for kernels that fold the grid
-#if EXPERTS
+#if EXPERT_TILES
     expert_rows: u32,  // rows of w of an expert
     shared_by: u32,    // pairs that share a row of x
     pairs_at: u32,     // where pairs begin in lists

@@ -156,6 +156,11 @@ impl GenerateEngine {
         Ok(engine)
     }
 
+    /// Names of the GPU and its driver; `None` on a CPU.
+    pub fn adapter(&self) -> Option<(String, String)> {
+        self.gpu.as_ref().map(device::GpuHandle::adapter)
+    }
+
     /// Keeps what the GPU's driver compiled so far for the next start.
     pub fn save_pipelines(&self) {
         if let Some(context) = &self.gpu {
@@ -239,7 +244,7 @@ impl GenerateEngine {
         let slots = options.sessions.max(1);
         let usual = backend.capabilities().prompt_rows;
         let chunk = if options.chunk == 0 { usual } else { options.chunk }.min(context.max(1));
-        let total: u64 = source.names().iter().filter_map(|n| source.tensor(n)).map(|t| t.bytes).sum();
+        let total = source.total_bytes();
         let tell = |done: u64| {
             if let Some(progress) = progress {
                 progress(done.min(total), total);

@@ -83,7 +83,7 @@ impl Experts<'_> {
             ("RESIDUAL", "none"),
             ("ACT", super::activation_word(self.gated.unwrap_or(Activation::None))),
             ("GATED", &super::flag(self.gated.is_some())),
-            ("EXPERTS", "1"),
+            ("EXPERT_TILES", "1"),
             ("W", word),
             ("TILE", tile),
         ]);

@@ -150,7 +150,7 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
             definitions.extend(define(&[("W", weight), ("TILE_M", tile), ("TILE_N", columns)]));
         }
         Some(tile) => {
-            definitions.extend(define(&[("W", weight), ("TILE", tile), ("EXPERTS", &flag(false))]));
+            definitions.extend(define(&[("W", weight), ("TILE", tile), ("EXPERT_TILES", &flag(false))]));
         }
         None => definitions.extend(define(&[("X", x), ("W", weight)])),
     }
