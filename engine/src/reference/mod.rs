@@ -22,7 +22,8 @@ pub use sample::pcg4d;
 use crate::{
     Error, Result,
     backend::{
-        Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink, check_state, check_state_rows,
+        Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink, check_state,
+        check_state_rows,
     },
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
