@@ -29,8 +29,7 @@ fn matrix(backend: &GpuBackend, blocks: Option<Format>, rows: usize, cols: usize
         let values = values(rows * cols, scale);
         return upload_f32(backend, "w", WeightUse::Matrix, (rows, cols), &values).unwrap();
     };
-    let bytes =
-        random_blocks(&mut Random::named("tiles"), format, rows * cols / format.block(), 3.0 * scale);
+    let bytes = random_blocks(&mut Random::named("tiles"), format, rows * cols / format.block(), 3.0 * scale);
     let spec = WeightSpec { name: "w".into(), rows, cols, format, usage: WeightUse::Matrix };
     let mut sink = backend.weight(spec).unwrap();
     sink.push(format, &bytes).unwrap();
@@ -102,12 +101,8 @@ fn results_do_not_depend_on_the_bucket() {
 
 /// A backend with cooperative matrices, real ones or emulated.
 fn matrices(linear_tile: Option<&'static str>) -> GpuBackend {
-    let options = GpuOptions {
-        as_hardware: true,
-        emulate_cooperative_matrix: true,
-        linear_tile,
-        ..Default::default()
-    };
+    let options =
+        GpuOptions { as_hardware: true, emulate_cooperative_matrix: true, linear_tile, ..Default::default() };
     let context = pollster::block_on(GpuContext::new(&options)).unwrap_or_else(|e| panic!("{e}"));
     assert!(context.features().cooperative_matrix, "{} lacks f16", context.name());
     GpuBackend::new(context, Format::F16).unwrap()
@@ -120,17 +115,18 @@ fn differing(a: &[f32], b: &[f32]) -> usize {
 
 #[test]
 fn tiles_of_matrix_kernels_give_the_same_bits() {
-    for blocks in [None, Some(Format::Q4_0), Some(Format::Q6K)] {
-        let tiles: &[_] = match blocks {
-            None => &["128", "128n", "64w", "64", "32", "32s", "16", "16s"],
-            Some(_) => &["128", "128n", "64w", "64"],
-        };
-        for gated in [false, true] {
-            let result = |tile: &'static str| run(&matrices(Some(tile)), blocks, 80, (256, 132), gated).0;
-            let expected = result(tiles[0]);
-            for tile in &tiles[1..] {
-                assert_eq!(differing(&expected, &result(tile)), 0, "{blocks:?} {tile} gated={gated}");
-            }
+    let all = ["128", "128n", "64w", "64", "32", "32s", "16", "16s"];
+    let of_blocks = &all[..4];
+    for (blocks, gated, tiles) in [
+        (None, false, &all[..]),
+        (None, true, &all[2..5]),
+        (Some(Format::Q4_0), true, of_blocks),
+        (Some(Format::Q6K), false, of_blocks),
+    ] {
+        let result = |tile: &'static str| run(&matrices(Some(tile)), blocks, 80, (256, 132), gated).0;
+        let expected = result(tiles[0]);
+        for tile in &tiles[1..] {
+            assert_eq!(differing(&expected, &result(tile)), 0, "{blocks:?} {tile} gated={gated}");
         }
     }
 }

@@ -15,41 +15,50 @@ fn integers_of(word: u32) -> vec4<f16> {
     return vec4(even.x, odd.x, even.y, odd.y) - ORIGIN;
 }
 
-// Scales and minima of a unit's halves; four_of gives the values of four integers of a half.
-#if SCALES == float
-const ZERO: f32 = 0.0;
-
-fn unit_scales(w: UnitW) -> vec4<f32> {
-    return vec4(bitcast<f32>(w.scales), 0.0, 0.0, 0.0).xyxy;
-}
-
-fn four_of(word: u32, scale: vec2<f32>) -> vec4<f16> {
-    return vec4<f16>(clamp(vec4<f32>(integers_of(word)) * scale.x, vec4(-65504.0), vec4(65504.0)));
-}
-#else
+// Scales and minima of a unit's halves; four_of gives the values of four integers of a half. f16 scales multiply as they
+// are. Those that are products themselves would be rounded, the same way for all values of a group: f32 it is.
+#if SCALES == half
 const ZERO: f16 = 0.0h;
 
 fn unit_scales(w: UnitW) -> vec4<f16> {
-#if SCALES == half
     return vec4<f16>(vec4(unpack2x16float(w.scales).x, 0.0, 0.0, 0.0).xyxy);
-#elif SCALES == half_min
-    return vec4<f16>(unpack2x16float(w.scales).xyxy);
-#elif SCALES == byte
-    let s = vec2<f32>(multiples(w)) * unpack2x16float(w.steps).x;
-    return vec4<f16>(vec4(s.x, 0.0, s.y, 0.0));
-#else
-    let d = unpack2x16float(w.steps);
-    return vec4<f16>(vec4<f32>(multiples(w)) * vec4(d.x, -d.y, d.x, -d.y));
-#endif
 }
 
 fn four_of(word: u32, scale: vec2<f16>) -> vec4<f16> {
-#if SCALES == half_min
-    return fma(integers_of(word), vec4(scale.x), vec4(scale.y));
-#elif SCALES == byte_min
-    return fma(integers_of(word), vec4(scale.x), vec4(scale.y));
-#else
     return integers_of(word) * scale.x;
+}
+#elif SCALES == half_min
+const ZERO: f16 = 0.0h;
+
+fn unit_scales(w: UnitW) -> vec4<f16> {
+    return vec4<f16>(unpack2x16float(w.scales).xyxy);
+}
+
+fn four_of(word: u32, scale: vec2<f16>) -> vec4<f16> {
+    return fma(integers_of(word), vec4(scale.x), vec4(scale.y));
+}
+#else
+const ZERO: f32 = 0.0;
+
+fn unit_scales(w: UnitW) -> vec4<f32> {
+#if SCALES == float
+    return vec4(bitcast<f32>(w.scales), 0.0, 0.0, 0.0).xyxy;
+#elif SCALES == byte
+    let s = vec2<f32>(multiples(w)) * unpack2x16float(w.steps).x;
+    return vec4(s.x, 0.0, s.y, 0.0);
+#else
+    let d = unpack2x16float(w.steps);
+    return vec4<f32>(multiples(w)) * vec4(d.x, -d.y, d.x, -d.y);
+#endif
+}
+
+fn four_of(word: u32, scale: vec2<f32>) -> vec4<f16> {
+#if SCALES == float
+    return vec4<f16>(clamp(vec4<f32>(integers_of(word)) * scale.x, vec4(-65504.0), vec4(65504.0)));
+#elif SCALES == byte
+    return vec4<f16>(vec4<f32>(integers_of(word)) * scale.x);
+#else
+    return vec4<f16>(fma(vec4<f32>(integers_of(word)), vec4(scale.x), vec4(scale.y)));
 #endif
 }
 #endif

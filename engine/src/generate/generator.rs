@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{self, Backend, StepTime, Ticket},
+    backend::{self, Backend, StepTime, Ticket, USUAL_PROMPT_ROWS},
     model::decoder::{CacheOptions, Caches, Decoder, DecoderConfig, Mixer},
     op::{ATTENTION_TILE, PAGE},
     program::{BufferId, Counts},
@@ -178,8 +178,14 @@ impl Generator {
     /// Those of [`Backend::prepare`].
     pub fn prepare(&mut self, sequences: usize, tokens: usize) -> Result<()> {
         let tokens = tokens.clamp(1, self.options.context);
-        let largest = self.prompt_key(Kind::Choose, tokens.min(self.options.chunk));
+        let chunk = self.options.chunk;
+        let largest = self.prompt_key(Kind::Choose, tokens.min(chunk));
         self.plan(largest)?;
+        if tokens > chunk {
+            self.plan(self.prompt_key(Kind::Store, chunk))?;
+        }
+        let usual = self.prompt_key(Kind::Choose, tokens.min(chunk).min(USUAL_PROMPT_ROWS));
+        self.plan(usual)?;
         let mut context = self.context_bucket(1);
         loop {
             self.plan(Key { kind: Kind::Decode, rows: self.row_bucket(sequences), context })?;

@@ -150,7 +150,11 @@ fn shapes(suite: &Suite) -> Vec<Shape> {
         shape(20, 64, 36, 5, 2, 3),
     ];
     if suite.full {
-        list.extend([shape(9, 512, 192, 32, 4, 1), shape(1, 1028, 260, 16, 8, 0), shape(150, 192, 132, 3, 2, 5)]);
+        list.extend([
+            shape(9, 512, 192, 32, 4, 1),
+            shape(1, 1028, 260, 16, 8, 0),
+            shape(150, 192, 132, 3, 2, 5),
+        ]);
     }
     list
 }

@@ -7,7 +7,7 @@ use std::{
 
 use inferencelayer_engine::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, StateReading, WeightSink},
+    backend::{Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink},
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
@@ -80,6 +80,7 @@ impl CpuBackend {
             tables: options.tables,
             blocks: &[],
             q8_rows: 0,
+            prompt_rows: USUAL_PROMPT_ROWS,
         };
         let arena = Arc::default();
         Ok(CpuBackend { capabilities, isa, parallel: options.parallel, arena, memory: Memory::default() })

@@ -193,7 +193,10 @@ impl Variant {
             no_cooperative_matrix: has(GpuWord::NoCooperativeMatrix),
             as_hardware: has(GpuWord::AsHardware),
             checked_shaders: has(GpuWord::CheckedShaders),
-            linear_tile: self.options.iter().find_map(|w| if let GpuWord::Tile(t) = w { Some(*t) } else { None }),
+            linear_tile: self
+                .options
+                .iter()
+                .find_map(|w| if let GpuWord::Tile(t) = w { Some(*t) } else { None }),
             ..Default::default()
         }
     }

@@ -121,8 +121,7 @@ impl Experts<'_> {
         let Some(mut all) = self.products(l, products.clone(), "f32")? else { return Ok(None) };
         let [grid_y, grid_z, _] = fold(l.rows(out));
         let cols4 = l.cols4(out);
-        let definitions =
-            define(&[("Y", l.word(out)), ("RESIDUAL", residual.map_or("none", |r| l.word(r)))]);
+        let definitions = define(&[("Y", l.word(out)), ("RESIDUAL", residual.map_or("none", |r| l.word(r)))]);
         let mut bindings = vec![products, Binding::Buffer(self.routes)];
         bindings.extend(residual.map(Binding::Buffer));
         bindings.push(Binding::Buffer(out));

@@ -3,8 +3,8 @@
 use alloc::{format, vec, vec::Vec};
 
 use super::{
-    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, expert_tiles::Experts, flag, fold, one,
-    rows::to_q8, weight_word,
+    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, expert_tiles::Experts, flag, fold,
+    one, rows::to_q8, weight_word,
 };
 use crate::{
     Error, Result,

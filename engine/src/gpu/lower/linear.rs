@@ -69,12 +69,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    pub const fn new(
-        kernel: &'static Kernel,
-        word: Option<&'static str>,
-        rows: u32,
-        columns: u32,
-    ) -> Self {
+    pub const fn new(kernel: &'static Kernel, word: Option<&'static str>, rows: u32, columns: u32) -> Self {
         Choice { kernel, word, rows, columns }
     }
 

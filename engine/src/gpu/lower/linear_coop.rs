@@ -6,6 +6,9 @@ use crate::gpu::kernel;
 /// So many workgroups occupy a GPU well enough that smaller tiles, which read more, do not pay.
 const ENOUGH_WORKGROUPS: u32 = 64;
 
+/// Workgroups of which a large GPU runs one at a time on each of its multiprocessors. Tile 128 is made for two.
+const MULTIPROCESSORS: u32 = 132;
+
 /// Up to so many output columns, the tile with the finer grain.
 const FEW_COLUMNS: u32 = 640;
 
@@ -89,7 +92,7 @@ impl Task {
     /// The kernel and its tile; `forced` is the tile of `linear_coop` to take wherever it can be. `None` if no kernel
     /// on cooperative matrices can do it.
     pub fn choose(&self, forced: Option<&str>) -> Option<Choice> {
-        let mut tiles = TILES.into_iter().filter(|t| self.takes(*t));
+        let tiles = TILES.into_iter().filter(|t| self.takes(*t));
         if let Some(tile) = tiles.clone().find(|t| forced == Some(t.word)) {
             return Some(self.choice(tile));
         }
@@ -99,14 +102,20 @@ impl Task {
         if self.blocks && (16..=FEW_ROWS).contains(&self.rows) {
             return Some(self.few());
         }
-        let other = if self.n <= FEW_COLUMNS { "128" } else { "128n" };
-        let mut choices =
-            tiles.by_ref().filter(|t| t.word != other && t.word != "64w").map(|t| self.choice(t));
-        let mut last = None;
-        choices.find(|c| {
-            last = Some(*c);
-            self.n.div_ceil(c.columns) * self.rows.div_ceil(c.rows) >= ENOUGH_WORKGROUPS
-        }).or(last)
+        // Steps of a tile take about as long whether one of its workgroups runs on a multiprocessor or two: what counts
+        // is how many rounds of workgroups there are, and how many values a round has.
+        let fits = |tile: &Tile| {
+            let choice = self.choice(*tile);
+            let workgroups = self.n.div_ceil(choice.columns) * self.rows.div_ceil(choice.rows);
+            match tile.word {
+                "128" => self.n > FEW_COLUMNS && workgroups >= MULTIPROCESSORS,
+                "128n" => self.n <= FEW_COLUMNS && workgroups >= ENOUGH_WORKGROUPS,
+                "64w" => (ENOUGH_WORKGROUPS..=MULTIPROCESSORS).contains(&workgroups),
+                _ => workgroups >= ENOUGH_WORKGROUPS,
+            }
+        };
+        let tile = tiles.clone().find(fits).or_else(|| tiles.last())?;
+        Some(self.choice(tile))
     }
 }
 
@@ -122,6 +131,8 @@ mod tests {
     fn tiles_shrink_with_the_work() {
         assert_eq!(word(false, 16384, 768, 192), Some("128"));
         assert_eq!(word(false, 16384, 384, 384), Some("128n"));
+        assert_eq!(word(false, 512, 2048, 2048), Some("64w"));
+        assert_eq!(word(false, 512, 3072, 512), Some("64"));
         assert_eq!(word(false, 512, 768, 192), Some("64"));
         assert_eq!(word(false, 128, 768, 192), Some("32"));
         assert_eq!(word(false, 128, 768, 176), Some("32s"));
