@@ -89,6 +89,28 @@ pub trait Simd: Copy {
     /// That many bytes must be writable at `p`.
     unsafe fn store_activations(self, p: *mut u8, v: Self::F);
 
+    /// What is added to the 8-bit integers of blocks when they are stored.
+    const BYTE_OFFSET: i32;
+
+    /// # Safety
+    /// `LANES` f16 must be readable at `p`.
+    unsafe fn load_half(self, p: *const u16) -> Self::F;
+    /// Stores integral values in -127..=127 as bytes.
+    ///
+    /// # Safety
+    /// `LANES` bytes must be writable at `p`.
+    unsafe fn store_bytes(self, p: *mut i8, v: Self::F);
+    fn and_i(self, a: Self::I, b: Self::I) -> Self::I;
+    fn xor_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Each lane's bits, 4 places lower.
+    fn shift4(self, a: Self::I) -> Self::I;
+    /// Each lane's bits, 8 places lower.
+    fn shift8(self, a: Self::I) -> Self::I;
+    /// Adds to each lane the products of its four signed bytes and four weights in 0..=15, exactly.
+    fn dot_low(self, acc: Self::I, weights: Self::I, activations: Self::I) -> Self::I;
+    /// The same with weights of 8 bits, [`Simd::BYTE_OFFSET`] having been added to them.
+    fn dot_bytes(self, acc: Self::I, weights: Self::I, activations: Self::I) -> Self::I;
+
     /// Sum of the lanes, always in the same order.
     #[inline(always)]
     fn sum(self, v: Self::F) -> f32 {
