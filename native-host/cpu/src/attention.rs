@@ -363,6 +363,13 @@ impl Product {
     /// As [`tile`].
     #[inline(always)]
     pub unsafe fn run<S: Simd, const COL: bool>(&self, s: S) {
+        s.call(Called::<COL>(self));
+    }
+
+    /// # Safety
+    /// As [`tile`].
+    #[inline(always)]
+    unsafe fn run_here<S: Simd, const COL: bool>(&self, s: S) {
         let blocks = self.rows.div_ceil(S::MR);
         let mut vector = 0;
         while vector < self.vectors {
@@ -392,5 +399,16 @@ impl Product {
             }
             vector += if whole { S::NV } else { 1 };
         }
+    }
+}
+
+/// A product by a call. Whoever makes one keeps the promises of [`Product::run`].
+struct Called<'a, const COL: bool>(&'a Product);
+
+impl<const COL: bool> Kernel for Called<'_, COL> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { self.0.run_here::<S, COL>(s) };
     }
 }

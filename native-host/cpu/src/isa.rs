@@ -180,28 +180,32 @@ impl fmt::Display for Isa {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
+pub(crate) mod x86 {
     use super::super::simd::{Kernel, avx2::Avx2, avx512::Avx512};
 
     #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline(never)]
     pub fn avx2(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Avx2::<false>::new() });
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+    #[inline(never)]
     pub fn avx2_vnni(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Avx2::<true>::new() });
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]
+    #[inline(never)]
     pub fn avx512(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Avx512::<false>::new() });
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    #[inline(never)]
     pub fn avx512_vnni(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Avx512::<true>::new() });
@@ -209,16 +213,18 @@ mod x86 {
 }
 
 #[cfg(target_arch = "aarch64")]
-mod arm {
+pub(crate) mod arm {
     use super::super::simd::{Kernel, neon::Neon};
 
     #[target_feature(enable = "neon")]
+    #[inline(never)]
     pub fn neon(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Neon::<false>::new() });
     }
 
     #[target_feature(enable = "neon,dotprod")]
+    #[inline(never)]
     pub fn neon_dot(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Neon::<true>::new() });

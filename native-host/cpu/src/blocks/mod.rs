@@ -8,3 +8,6 @@ pub mod pack;
 pub mod q8;
 pub mod tile;
 
+
+#[cfg(test)]
+mod tests;

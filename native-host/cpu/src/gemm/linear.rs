@@ -84,6 +84,13 @@ impl Product<'_> {
     /// The rows must exist, [`Self::most_rows`] at most, and `c` must have room for as many of a whole panel.
     #[inline(always)]
     pub unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
+        s.call(ProductTile { product: self, at, c, ldc });
+    }
+
+    /// # Safety
+    /// As [`Self::tile`].
+    #[inline(always)]
+    unsafe fn tile_here<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
@@ -110,6 +117,22 @@ impl Product<'_> {
             // SAFETY: the caller's promise.
             unsafe { self.tile(s, At { block, ..at }, c, ldc) };
         }
+    }
+}
+
+/// A tile by a call. Whoever makes one keeps the promises of [`Product::tile`].
+struct ProductTile<'a> {
+    product: &'a Product<'a>,
+    at: At,
+    c: *mut f32,
+    ldc: usize,
+}
+
+impl Kernel for ProductTile<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { self.product.tile_here(s, self.at, self.c, self.ldc) };
     }
 }
 
@@ -323,6 +346,16 @@ impl Epilogue {
     /// `rows` by `cols` values of every operand must exist.
     #[inline(always)]
     pub unsafe fn run<S: Simd>(&self, s: S, activation: Activation) {
+        if self.from == self.out.cast_const() && self.residual.is_null() && activation == Activation::None {
+            return;
+        }
+        s.call(EpilogueLoops(self, activation));
+    }
+
+    /// # Safety
+    /// As [`Self::run`].
+    #[inline(always)]
+    unsafe fn loops<S: Simd>(&self, s: S, activation: Activation) {
         /// A loop for each activation, so that none is chosen inside.
         macro_rules! each {
             ($($name:ident)*) => {
@@ -333,9 +366,6 @@ impl Epilogue {
                     })*
                 }
             };
-        }
-        if self.from == self.out.cast_const() && self.residual.is_null() && activation == Activation::None {
-            return;
         }
         each!(None Gelu GeluTanh Relu Silu Tanh Sigmoid);
     }
@@ -391,6 +421,17 @@ impl Epilogue {
                 }
             }
         }
+    }
+}
+
+/// An epilogue by a call. Whoever makes one keeps the promises of [`Epilogue::run`].
+struct EpilogueLoops<'a>(&'a Epilogue, Activation);
+
+impl Kernel for EpilogueLoops<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { self.0.loops(s, self.1) };
     }
 }
 

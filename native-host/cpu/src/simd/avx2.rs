@@ -2,7 +2,8 @@
 
 use core::arch::x86_64::*;
 
-use super::Simd;
+use super::{Kernel, Simd};
+use crate::isa::x86;
 
 /// Token of AVX2 and FMA; `VNNI` adds AVX-VNNI's four-byte dot product.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,12 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     type F = __m256;
     type I = __m256i;
+
+    #[inline(always)]
+    fn call(self, kernel: impl Kernel) {
+        // SAFETY: the token exists only where the processor has these instructions.
+        unsafe { if VNNI { x86::avx2_vnni(kernel) } else { x86::avx2(kernel) } }
+    }
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {

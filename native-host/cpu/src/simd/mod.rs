@@ -60,6 +60,9 @@ pub trait Simd: Copy {
     /// `a * 2^n` for an integral `n` in -126..=127; 0 for -127.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
 
+    /// Runs a kernel by a call: what several kernels contain is then compiled once.
+    fn call(self, kernel: impl Kernel);
+
     /// Asks for the cache line at `p`, which need not be readable.
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
@@ -178,4 +181,10 @@ fn fold<S: Simd>(s: S, v: S::F, f: impl Fn(f32, f32) -> f32) -> f32 {
 /// `run` must be `inline(always)`, and so must everything in it that touches vectors.
 pub trait Kernel {
     fn run<S: Simd>(self, s: S);
+}
+
+/// [`Simd::call`] where no function needs instructions of its own.
+#[inline(never)]
+fn plain<S: Simd>(s: S, kernel: impl Kernel) {
+    kernel.run(s);
 }

@@ -2,7 +2,8 @@
 
 use core::arch::aarch64::*;
 
-use super::Simd;
+use super::{Kernel, Simd};
+use crate::isa::arm;
 
 /// Token of NEON; `DOTPROD` adds the four-byte dot product.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +58,12 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
 
     type F = float32x4_t;
     type I = int32x4_t;
+
+    #[inline(always)]
+    fn call(self, kernel: impl Kernel) {
+        // SAFETY: the token exists only where the processor has these instructions.
+        unsafe { if DOTPROD { arm::neon_dot(kernel) } else { arm::neon(kernel) } }
+    }
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> float32x4_t {

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::Simd;
+use super::{Kernel, Simd};
 
 /// Eight lanes as arrays.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,11 @@ impl Simd for Scalar {
     type F = [f32; N];
     /// Lanes of i32; as dot operands, each holds two i16.
     type I = [i32; N];
+
+    #[inline(always)]
+    fn call(self, kernel: impl Kernel) {
+        super::plain(self, kernel);
+    }
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> Self::F {

@@ -2,7 +2,7 @@
 
 use core::arch::wasm32::*;
 
-use super::Simd;
+use super::{Kernel, Simd};
 
 /// Four lanes; a build has the feature or this module is not in it.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +18,11 @@ impl Simd for Wasm128 {
 
     type F = v128;
     type I = v128;
+
+    #[inline(always)]
+    fn call(self, kernel: impl Kernel) {
+        super::plain(self, kernel);
+    }
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> v128 {
