@@ -171,6 +171,11 @@ fn open_gpu(context: Arc<GpuContext>, dtype: Option<Dtype>) -> Result<Opened> {
 /// `q8_activations`: see [`crate::cpu::CpuOptions`].
 #[cfg(feature = "encoder-cpu")]
 fn open_cpu(options: &DeviceOptions, q8_activations: bool) -> Result<Opened> {
+    use std::{
+        sync::OnceLock,
+        time::{Duration, Instant},
+    };
+
     use crate::cpu::{CpuBackend, CpuOptions, Threads};
 
     let matrices = match options.dtype {
@@ -190,7 +195,12 @@ fn open_cpu(options: &DeviceOptions, q8_activations: bool) -> Result<Opened> {
         None => Threads::for_machine(),
     }
     .map_err(|e| EngineError::Unsupported(format!("cannot start CPU threads: {e}")))?;
-    let cpu = CpuOptions { parallel: Arc::new(threads), matrices, q8_activations, ..CpuOptions::default() };
+    let clock: fn() -> Duration = || {
+        static BEGIN: OnceLock<Instant> = OnceLock::new();
+        BEGIN.get_or_init(Instant::now).elapsed()
+    };
+    let (parallel, clock) = (Arc::new(threads), Some(clock));
+    let cpu = CpuOptions { parallel, matrices, q8_activations, clock, ..CpuOptions::default() };
     Ok(Opened { backend: Arc::new(CpuBackend::new(cpu)?), gpu: None })
 }
 

@@ -229,13 +229,14 @@ fn decoding(decoder: &Decoder, states: &States, backend: &dyn Backend) -> (Box<d
     decoder.record_logits(&mut r, x, logits).unwrap();
     let (dtype, count, role) = (DType::F32, Count::Tokens, Role::Output);
     let out = r.buffer(BufferSpec { name: "chosen", dtype, rows: SLOTS, cols: 4, count, role });
+    let (settings, counts) = (r.state(&states.settings), r.state(&states.counts));
     r.push(Op::Sample(Sample {
         logits,
         vocab: decoder.config().vocab,
         tokens,
         targets: None,
-        settings: r.state(&states.settings),
-        counts: r.state(&states.counts),
+        settings,
+        counts,
         bias: None,
         mask: None,
         out,

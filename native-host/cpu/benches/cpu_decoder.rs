@@ -4,13 +4,13 @@
 //! [--seconds S] [--rows 1,512] [--position P] [--ops]`
 //!
 //! Prints, for each number of rows (1: a decoding step at that position; more: a prompt), the least and the median
-//! time of a run beside the time in which as many threads read as many bytes from memory; with `--ops`, each kind of
-//! op alone as well.
+//! time of a run beside the time in which as many threads read as many bytes from memory; with `--ops`, each
+//! step's least time in profiled runs as well.
 
 use std::{
     hint::black_box,
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -113,6 +113,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         parallel: parallel.clone(),
         isa: Some(arguments.isa),
         q8_activations: !arguments.exact,
+        clock: Some(clock),
         ..CpuOptions::default()
     })?;
     println!("{}, weights {}", backend.capabilities().name, arguments.format);
@@ -120,7 +121,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let rate = read_rate(&*parallel, arguments.seconds / 2.0);
     println!("weights: {:.1} MB, read at {:.1} GB/s", model.bytes as f64 / 1e6, rate / 1e9);
     for &rows in &arguments.rows {
-        let mut whole = Bench::new(&model, rows, arguments.position, |g| model.record(g))?;
+        let mut whole = Bench::new(&model, rows, arguments.position)?;
         let (least, median) = whole.time(arguments.seconds)?;
         println!(
             "{rows} rows: least {:.3} ms, median {:.3} ms, {:.1} tokens/s; reading alone {:.3} ms",
@@ -130,19 +131,15 @@ fn run(arguments: &Arguments) -> Result<()> {
             model.bytes as f64 / rate * 1e3
         );
         if arguments.ops {
-            for (name, times, op) in model.ops() {
-                let mut bench = Bench::new(&model, rows, arguments.position, |g| op(g))?;
-                let (least, median) = bench.time(arguments.seconds / 4.0)?;
-                println!(
-                    "  {name:>10}: {:9.2} us (median {:9.2}) x {times:2} = {:8.3} ms",
-                    least * 1e6,
-                    median * 1e6,
-                    least * 1e3 * times as f64
-                );
-            }
+            whole.print_steps(arguments.seconds)?;
         }
     }
     Ok(())
+}
+
+fn clock() -> Duration {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    BEGIN.get_or_init(Instant::now).elapsed()
 }
 
 /// Bytes a second that the threads read together from memory larger than caches.
@@ -250,9 +247,7 @@ impl<'a> Model<'a> {
     fn record(&self, g: &mut Graph) -> Result<()> {
         g.push(self.embed(g))?;
         for at in 0..LAYERS {
-            for (_, op) in self.layer(g, at) {
-                g.push(op)?;
-            }
+            self.layer(g, at).into_iter().try_for_each(|op| g.push(op))?;
         }
         g.tail(self)
     }
@@ -262,7 +257,7 @@ impl<'a> Model<'a> {
         Op::Embed(Embed { tokens: g.tokens, tables, norm: None, out: g.x })
     }
 
-    fn layer(&self, g: &mut Graph, at: usize) -> Vec<(&'static str, Op)> {
+    fn layer(&self, g: &mut Graph, at: usize) -> Vec<Op> {
         let layer = &self.layers[at];
         let (cache, pages) = (g.recorder.state(&layer.cache), g.pages);
         let norm = |x, params: &NormParams| Op::Norm(Norm { x, params: params.clone(), out: g.normed });
@@ -272,74 +267,44 @@ impl<'a> Model<'a> {
         };
         let (heads, kv_heads, head_dim) = (HEADS, KV_HEADS, HEAD_DIM);
         vec![
-            ("norm", norm(g.x, &layer.mixer_norm)),
-            ("qkv", linear(g.normed, &layer.qkv, None, g.qkv)),
-            (
-                "store",
-                Op::StoreKv(StoreKv {
-                    qkv: g.qkv,
-                    tokens: g.tokens,
-                    q_norm: None,
-                    k_norm: None,
-                    rope: self.rope.clone(),
-                    cache,
-                    pages,
-                    heads,
-                    kv_heads,
-                    head_dim,
-                }),
-            ),
-            (
-                "attention",
-                Op::CachedAttention(CachedAttention {
-                    q: g.qkv,
-                    tokens: g.tokens,
-                    tiles: g.tiles,
-                    cache,
-                    pages,
-                    context: CONTEXT,
-                    heads,
-                    kv_heads,
-                    head_dim,
-                    scale: 0.125,
-                    out: g.attended,
-                }),
-            ),
-            ("out", linear(g.attended, &layer.out, Some(g.x), g.y)),
-            ("norm", norm(g.y, &layer.norm)),
-            (
-                "gate_up",
-                Op::GatedLinear(GatedLinear {
-                    x: g.normed,
-                    weight: layer.gate_up.clone(),
-                    bias: None,
-                    activation: Activation::Silu,
-                    out: g.wide,
-                }),
-            ),
-            ("down", linear(g.wide, &layer.down, Some(g.y), g.x)),
+            norm(g.x, &layer.mixer_norm),
+            linear(g.normed, &layer.qkv, None, g.qkv),
+            Op::StoreKv(StoreKv {
+                qkv: g.qkv,
+                tokens: g.tokens,
+                q_norm: None,
+                k_norm: None,
+                rope: self.rope.clone(),
+                cache,
+                pages,
+                heads,
+                kv_heads,
+                head_dim,
+            }),
+            Op::CachedAttention(CachedAttention {
+                q: g.qkv,
+                tokens: g.tokens,
+                tiles: g.tiles,
+                cache,
+                pages,
+                context: CONTEXT,
+                heads,
+                kv_heads,
+                head_dim,
+                scale: 0.125,
+                out: g.attended,
+            }),
+            linear(g.attended, &layer.out, Some(g.x), g.y),
+            norm(g.y, &layer.norm),
+            Op::GatedLinear(GatedLinear {
+                x: g.normed,
+                weight: layer.gate_up.clone(),
+                bias: None,
+                activation: Activation::Silu,
+                out: g.wide,
+            }),
+            linear(g.wide, &layer.down, Some(g.y), g.x),
         ]
-    }
-
-    /// Each kind of op alone, and how often a run has it.
-    fn ops(&self) -> Vec<(&'static str, usize, Box<dyn Fn(&mut Graph) -> Result<()> + '_>)> {
-        let mut all: Vec<(_, _, Box<dyn Fn(&mut Graph) -> Result<()> + '_>)> =
-            vec![("embed", 1, Box::new(|g: &mut Graph| g.push(self.embed(g))))];
-        let names = ["norm", "qkv", "store", "attention", "out", "gate_up", "down"];
-        for name in names {
-            let times = if name == "norm" { 2 } else { 1 };
-            // Of every layer in turn, so that weights come from memory.
-            let op = move |g: &mut Graph| {
-                for at in 0..LAYERS {
-                    let found = self.layer(g, at).into_iter().find(|(n, _)| *n == name);
-                    found.map_or(Ok(()), |(_, op)| g.push(op))?;
-                }
-                Ok(())
-            };
-            all.push((name, times, Box::new(op)));
-        }
-        all.push(("head", 1, Box::new(|g: &mut Graph| g.tail(self))));
-        all
     }
 }
 
@@ -359,7 +324,6 @@ struct Graph {
     attended: BufferId,
     wide: BufferId,
     out: BufferId,
-    sampled: bool,
 }
 
 impl Graph {
@@ -402,7 +366,6 @@ impl Graph {
             attended,
             wide,
             out,
-            sampled: false,
         }
     }
 
@@ -431,7 +394,6 @@ impl Graph {
             residual: None,
             out: logits,
         }))?;
-        self.sampled = true;
         let op = Sample {
             logits,
             vocab: VOCABULARY,
@@ -456,27 +418,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(
-        model: &Model,
-        rows: usize,
-        position: usize,
-        record: impl FnOnce(&mut Graph) -> Result<()>,
-    ) -> Result<Self> {
+    fn new(model: &Model, rows: usize, position: usize) -> Result<Self> {
         let mut g = Graph::new(model, rows);
-        record(&mut g)?;
-        if !g.sampled {
-            // A program needs an output that is written.
-            let some = BufferSpec {
-                name: "given",
-                dtype: DType::F32,
-                rows: 1,
-                cols: 4,
-                count: g.recorder.spec(g.out).count,
-                role: Role::Input,
-            };
-            let given = g.recorder.buffer(some);
-            g.push(Op::Normalize(inferencelayer_engine::op::Normalize { x: given, unit: false, out: g.out }))?;
-        }
+        model.record(&mut g)?;
         let count = rows as u32;
         let step = rows == 1;
         model.backend.write_state(&model.tokens, 0, &[7, position as u32, 0, 0])?;
@@ -493,12 +437,8 @@ impl Bench {
             inputs.extend(g.ranges.map(|id| (id, vec![0, count])));
             inputs.extend(g.targets.map(|id| (id, vec![0, count - 1, 0, 0])));
         }
-        let (out, sampled) = (g.out, g.sampled);
+        let out = g.out;
         let program = g.recorder.finish()?;
-        if !sampled {
-            let given = program.with_role(Role::Input).last();
-            inputs.extend(given.map(|id| (id, vec![0; 4])));
-        }
         Ok(Bench { plan: model.backend.prepare(&program)?, counts, inputs, out })
     }
 
@@ -521,5 +461,37 @@ impl Bench {
         times.remove(0);
         times.sort_unstable_by(f64::total_cmp);
         Ok((times[0], times[times.len() / 2]))
+    }
+
+    /// The least time of each step, those of all layers together.
+    fn print_steps(&mut self, seconds: f64) -> Result<()> {
+        let inputs: Vec<(BufferId, &[u32])> = self.inputs.iter().map(|(id, v)| (*id, v.as_slice())).collect();
+        let mut least = self.plan.profile(self.counts, &inputs)?;
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        while Instant::now() < end {
+            for (step, now) in least.iter_mut().zip(self.plan.profile(self.counts, &inputs)?) {
+                step.nanoseconds = step.nanoseconds.min(now.nanoseconds);
+            }
+        }
+        // After the embedding, as many steps for each layer.
+        let mut stores = least.iter().enumerate().filter(|(_, s)| s.kernel == "store_kv").map(|(at, _)| at);
+        let (first, second) = (stores.next().unwrap_or(0), stores.next().unwrap_or(1));
+        let per_layer = second - first;
+        let mut groups: Vec<(usize, backend::StepTime)> = Vec::new();
+        for (at, step) in least.iter().enumerate() {
+            let layer = at.wrapping_sub(1);
+            match groups.get_mut(layer % per_layer + 1) {
+                Some((times, sum)) if layer / per_layer < LAYERS && sum.kernel == step.kernel => {
+                    *times += 1;
+                    sum.nanoseconds += step.nanoseconds;
+                }
+                _ => groups.push((1, *step)),
+            }
+        }
+        for (times, step) in groups {
+            let (total, tasks) = (step.nanoseconds / 1e3, step.grid[0]);
+            println!("  {:>16} ({tasks:3} tasks): {times:2} x {:9.2} us = {total:10.1} us", step.kernel, total / times as f64);
+        }
+        Ok(())
     }
 }

@@ -15,7 +15,7 @@ use inferencelayer_engine::{
 use super::{
     isa::Isa,
     parallel::{Parallel, Serial},
-    plan::{Arena, CpuPlan},
+    plan::{Arena, Clock, CpuPlan},
     state::{self, CpuState},
     weight::{CpuSink, Memory},
 };
@@ -33,6 +33,8 @@ pub struct CpuOptions {
     pub tables: Format,
     /// Weights in blocks multiply activations rounded to 8-bit blocks; else f32 ones, which is exact and slower.
     pub q8_activations: bool,
+    /// Measures the steps of profiled runs, if it is there.
+    pub clock: Option<Clock>,
 }
 
 impl Default for CpuOptions {
@@ -44,6 +46,7 @@ impl Default for CpuOptions {
             matrices: Format::F32,
             tables: Format::F32,
             q8_activations: false,
+            clock: None,
         }
     }
 }
@@ -58,6 +61,7 @@ pub struct CpuBackend {
     parallel: Arc<dyn Parallel>,
     arena: Arc<Mutex<Arena>>,
     memory: Memory,
+    clock: Option<Clock>,
 }
 
 impl CpuBackend {
@@ -91,7 +95,8 @@ impl CpuBackend {
             q8_rows: if options.q8_activations { usize::MAX } else { 0 },
         };
         let arena = Arc::default();
-        Ok(CpuBackend { capabilities, isa, parallel: options.parallel, arena, memory: Memory::default() })
+        let (parallel, clock) = (options.parallel, options.clock);
+        Ok(CpuBackend { capabilities, isa, parallel, arena, memory: Memory::default(), clock })
     }
 
     pub fn isa(&self) -> Isa {
@@ -110,7 +115,7 @@ impl Backend for CpuBackend {
 
     fn prepare(&self, program: &Program) -> Result<Box<dyn Plan>> {
         let (parallel, arena) = (self.parallel.clone(), self.arena.clone());
-        Ok(Box::new(CpuPlan::new(program, self.isa, parallel, arena, &self.memory)?))
+        Ok(Box::new(CpuPlan::new(program, self.isa, parallel, arena, &self.memory, self.clock)?))
     }
 
     fn state(&self, spec: StateSpec) -> Result<State> {

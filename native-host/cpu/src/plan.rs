@@ -3,11 +3,12 @@
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use inferencelayer_engine::{
     Error, Result,
-    backend::{Plan, Ticket, check_run},
+    backend::{Plan, StepTime, Ticket, check_run},
     program::{BufferId, Counts, Program, Role},
 };
 
@@ -27,6 +28,9 @@ use super::{
 const DEPTH: usize = 2;
 /// Words in a cache line: every place begins on one.
 pub const LINE: usize = 16;
+
+/// Time since whenever.
+pub type Clock = fn() -> Duration;
 
 /// Memory that all plans of a backend use in turn: activations live no longer than a run.
 #[derive(Debug, Default)]
@@ -72,6 +76,7 @@ pub struct CpuPlan {
     states: Vec<Words>,
     layout: Layout,
     team: Team,
+    clock: Option<Clock>,
     unread: [Unread; DEPTH],
     next: u64,
     _held: Held,
@@ -86,6 +91,7 @@ impl CpuPlan {
         parallel: Arc<dyn Parallel>,
         arena: Arc<Mutex<Arena>>,
         memory: &Memory,
+        clock: Option<Clock>,
     ) -> Result<Self> {
         let (places, mut len) = places(program);
         let states = program.states.iter().map(|(_, state)| Ok(CpuState::of(state, &arena)?.words()));
@@ -124,6 +130,7 @@ impl CpuPlan {
             states,
             layout,
             team: Team::default(),
+            clock,
             unread: [unread(), unread()],
             next: 0,
             _held: memory.hold(DEPTH * results * 4),
@@ -184,37 +191,14 @@ impl Plan for CpuPlan {
         };
         let mut arena = lock(&self.arena);
         let base = arena.words.as_mut_slice().as_mut_ptr();
-        let place = |id: BufferId| self.places[id.index()];
-        for (id, data) in inputs {
-            // SAFETY: the place lies in the arena with room for its bucket's rows, and `check_run` holds the
-            // data to no more.
-            unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), base.add(place(*id).at), data.len()) };
-        }
-        let words = |place: Place| match place.home {
-            // SAFETY: the place lies in the arena.
-            Home::Arena | Home::Staged => unsafe { base.add(place.at).cast_const() },
-            Home::State(at) => self.states[at].0.cast_const(),
-        };
-        let integers = Integers { counts: &counts, words };
-        self.lowered.checks.iter().try_for_each(|check| integers.check(check))?;
-        let tiles_apart = self.lowered.checks.iter().all(|check| integers.apart(check));
-        let run = Run {
-            isa: self.isa,
-            lowered: &self.lowered,
-            layout: self.layout,
-            counts,
-            base,
-            states: &self.states,
-            workers: self.parallel.threads().max(1),
-            tiles_apart,
-        };
+        let run = self.begin(base, counts, inputs)?;
         let work = |worker, step, task| run.task(worker, step, task);
         self.team.run(&*self.parallel, self.lowered.steps.len(), |step| run.tasks(step), work);
         let unread = &mut self.unread[free];
         unread.values.clear();
         for (id, rows) in reads {
             let place = self.places[id.index()];
-            // SAFETY: as above; the run is over.
+            // SAFETY: the place lies in the arena; the run is over.
             let values = unsafe {
                 core::slice::from_raw_parts(base.add(place.at).cast::<f32>().cast_const(), rows * place.cols)
             };
@@ -249,5 +233,53 @@ impl Plan for CpuPlan {
 
     fn depth(&self) -> usize {
         DEPTH
+    }
+
+    fn profile(&mut self, counts: Counts, inputs: &[(BufferId, &[u32])]) -> Result<Vec<StepTime>> {
+        let Some(clock) = self.clock else {
+            return Err(Error::Unsupported("this CPU backend was given no clock to measure steps with".into()));
+        };
+        check_run(&self.program, &counts, inputs, &[])?;
+        let mut arena = lock(&self.arena);
+        let base = arena.words.as_mut_slice().as_mut_ptr();
+        let run = self.begin(base, counts, inputs)?;
+        let mut times = Vec::with_capacity(self.lowered.steps.len());
+        for (at, step) in self.lowered.steps.iter().enumerate() {
+            let begin = clock();
+            self.team.run(&*self.parallel, 1, |_| run.tasks(at), |worker, _, task| run.task(worker, at, task));
+            let nanoseconds = clock().saturating_sub(begin).as_nanos() as f64;
+            times.push(StepTime { kernel: step.name(), grid: [run.tasks(at) as u32, 1, 1], nanoseconds });
+        }
+        Ok(times)
+    }
+}
+
+impl CpuPlan {
+    /// Writes a run's inputs and checks its integers. `base` is the arena, which is locked.
+    fn begin(&self, base: *mut u32, counts: Counts, inputs: &[(BufferId, &[u32])]) -> Result<Run<'_>> {
+        for (id, data) in inputs {
+            let place = self.places[id.index()];
+            // SAFETY: the place lies in the arena with room for its bucket's rows, and `check_run` holds the
+            // data to no more.
+            unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), base.add(place.at), data.len()) };
+        }
+        let words = |place: Place| match place.home {
+            // SAFETY: the place lies in the arena.
+            Home::Arena | Home::Staged => unsafe { base.add(place.at).cast_const() },
+            Home::State(at) => self.states[at].0.cast_const(),
+        };
+        let integers = Integers { counts: &counts, words };
+        self.lowered.checks.iter().try_for_each(|check| integers.check(check))?;
+        let tiles_apart = self.lowered.checks.iter().all(|check| integers.apart(check));
+        Ok(Run {
+            isa: self.isa,
+            lowered: &self.lowered,
+            layout: self.layout,
+            counts,
+            base,
+            states: &self.states,
+            workers: self.parallel.threads().max(1),
+            tiles_apart,
+        })
     }
 }

@@ -231,6 +231,33 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// For profiles.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::Embed { .. } => "embed",
+            Step::Norm { .. } => "norm",
+            Step::Quantize { .. } => "quantize",
+            Step::ToQ8 { .. } => "to_q8",
+            Step::Linear(step) if step.gated => "gated_linear",
+            Step::Linear(_) => "linear",
+            Step::Rope { .. } => "rope",
+            Step::Attention(_) => "attention",
+            Step::StoreKv(_) => "store_kv",
+            Step::Cached(_) => "cached_attention",
+            Step::ShortConv(_) => "short_conv",
+            Step::Dots { .. } => "dots",
+            Step::Choose(_) => "choose",
+            Step::Experts(_) => "experts",
+            Step::Scan(_) => "sample_scan",
+            Step::Pick(_) => "sample_pick",
+            Step::Commit(_) => "sample_commit",
+            Step::Pool { .. } => "pool",
+            Step::Normalize { .. } => "normalize",
+        }
+    }
+}
+
 /// A lowered program.
 #[derive(Debug, Default)]
 pub struct Lowered {
