@@ -53,7 +53,15 @@ impl Cache {
     /// # Safety
     /// They must be there, and room for whole vectors.
     #[inline(always)]
-    unsafe fn copy<S: Simd>(&self, s: S, (row, rows): (usize, usize), col: usize, n: usize, to: *mut f32, ld: usize) {
+    unsafe fn copy<S: Simd>(
+        &self,
+        s: S,
+        (row, rows): (usize, usize),
+        col: usize,
+        n: usize,
+        to: *mut f32,
+        ld: usize,
+    ) {
         for i in 0..rows {
             let mut at = 0;
             while at < n {

@@ -357,11 +357,11 @@ impl Scribe<'_> {
                     out: routes,
                 }))?;
                 // The experts' own factor is another, where 8-bit blocks are taken.
-                let x_experts = match self.decoder.linear_input(rows, gate_up) {
+                let x_experts = match self.linear_input(gate_up) {
                     dtype if dtype == activations => normed,
                     _ => self.norm(x, &layer.feed_forward_norm, gate_up)?,
                 };
-                let dtype = self.decoder.linear_input(rows, down);
+                let dtype = self.linear_input(down);
                 let wide = self.buffer("experts", dtype, used * config.width);
                 self.recorder.push(Op::ExpertGatedLinear(ExpertGatedLinear {
                     x: x_experts,
