@@ -5,6 +5,8 @@
 
 mod gguf;
 
+use std::borrow::Cow;
+
 use inferencelayer_engine::checkpoint::{Folder, read_text};
 use serde::Deserialize;
 use tokenizers::{
@@ -231,9 +233,11 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer`.
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>> {
-        let mut inner = self.inner.clone();
-        inner.with_truncation(None).map_err(|e| Error::Tokenizer(e.to_string()))?;
-        let encoded = inner.encode_fast(text, false).map_err(|e| Error::Tokenizer(e.to_string()))?;
+        let mut whole = Cow::Borrowed(&self.inner);
+        if whole.get_truncation().is_some() {
+            whole.to_mut().with_truncation(None).map_err(|e| Error::Tokenizer(e.to_string()))?;
+        }
+        let encoded = whole.encode_fast(text, false).map_err(|e| Error::Tokenizer(e.to_string()))?;
         Ok(encoded.get_ids().to_vec())
     }
 
