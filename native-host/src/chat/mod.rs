@@ -11,5 +11,5 @@ mod template;
 mod templates;
 
 pub use message::{Chat, Content, Message};
-pub use template::Template;
+use template::Template;
 pub use templates::ChatTemplates;

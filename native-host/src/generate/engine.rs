@@ -196,14 +196,18 @@ impl GenerateEngine {
             return Err(Error::malformed(name, why));
         };
         let config = read_decoder(&Config::parse(&name, &text)?)?;
-        let defaults = GenerationDefaults::from_folder(folder, config.vocab).await?;
+        #[cfg(not(feature = "tokenizer"))]
+        let end = None;
         #[cfg(feature = "tokenizer")]
         let tokenizer = match folder.open("tokenizer.json").await? {
             Some(_) => Tokenizer::from_folder(folder, "").await.map(Arc::new).map_err(|e| e.to_string()),
             None => Err(NO_TOKENIZER.into()),
         };
         #[cfg(feature = "tokenizer")]
+        let end = tokenizer.as_ref().ok().and_then(|t| t.special_tokens().eos);
+        #[cfg(feature = "tokenizer")]
         let templates = found(ChatTemplates::from_folder(folder).await);
+        let defaults = GenerationDefaults::from_folder(folder, config.vocab, end).await?;
         let source = open_weights(folder, "").await?;
         let engine = Self::load(config, &*source, backend, options, blocking, progress).await?;
         Ok(GenerateEngine {
