@@ -10,6 +10,7 @@
 //! permute LANES 8 16 32
 //! permute OUTS 1 2 4
 //! permute UNROLL 1 2 4 8
+//! permute AHEAD 0 1
 //! permute SUBGROUPS 0 1
 //! permute NORM none layer rms
 //! permute SOURCE f32 f16
@@ -21,7 +22,8 @@
 //! permute R_BIAS 0 1
 //! permute NORMALIZE 0 1
 // Linear for few rows, where all time goes into reading w: LANES neighbouring invocations make OUTS neighbouring
-// outputs of ROWS rows, with UNROLL units of each row of w on their way before the first is used.
+// outputs of ROWS rows, with UNROLL units of each row of w on their way before the first is used; AHEAD: those of the next
+// turn, too.
 //
 // Contract: k a multiple of a unit (lib/units.wgsl); any rows and n. An invocation sums units LANES apart in order,
 // then the LANES sums are added: the order depends on LANES and SUBGROUPS alone. SUBGROUPS: subgroups are at least as
@@ -231,38 +233,61 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
 
     var acc: array<f32, $SUMS>;
-    for (var first = 0u; first < all_units; first += $LANESu * $UNROLLu) {
+#macro load_units
         #unroll t $UNROLL
-        let i$t = min(first + $tu * $LANESu + lane, all_units - 1u);
+        {
+            let i = min($FROM + $tu * $LANESu + lane, all_units - 1u);
 #if EXPERTS == linear
-        let expert$t = expert_of(m0, i$t / units);
-        let share$t = share_of(m0, i$t / units);
-        #unroll o $OUTS
-        #unroll s $SIDES
-        let w$s$o$t = load_unit_w(row_w(expert$t * params.n + col$o, k4), k4, i$t % units);
-        #end
-        #end
+            let expert = expert_of(m0, i / units);
+            #unroll o $OUTS
+            #unroll s $SIDES
+            ahead[($t * $OUTS + $o) * $SIDES + $s] = load_unit_w(row_w(expert * params.n + col$o, k4), k4, i % units);
+            #end
+            #end
 #else
-        #unroll o $OUTS
-        #unroll s $SIDES
-        let w$s$o$t = load_unit_w(w$s$o, k4, i$t);
-        #end
-        #end
+            #unroll o $OUTS
+            #unroll s $SIDES
+            ahead[($t * $OUTS + $o) * $SIDES + $s] = load_unit_w(w$s$o, k4, i);
+            #end
+            #end
 #endif
+        }
         #end
+#endmacro
+    var ahead: array<UnitW, $UNROLL * $OUTS * $SIDES>;
+#if AHEAD
+#define FROM 0u
+#use load_units
+#endif
+    for (var first = 0u; first < all_units; first += $LANESu * $UNROLLu) {
+#if AHEAD
+        let units_now = ahead;
+        if first + $LANESu * $UNROLLu < all_units {
+#define FROM first + $LANESu * $UNROLLu
+#use load_units
+        }
+#else
+#define FROM first
+#use load_units
+        let units_now = ahead;
+#endif
 #if HOLDS
         if first == 0u && n0 == n_first {
             hold(m0, rows, thread);
         }
 #endif
         #unroll t $UNROLL
+        let i$t = min(first + $tu * $LANESu + lane, all_units - 1u);
         let there$t = first + $tu * $LANESu + lane < all_units;
+#if EXPERTS == linear
+        let share$t = share_of(m0, i$t / units);
+#endif
         #unroll r $ROWS
         {
             let unit = load_unit_x(x$r, all4, i$t);
             #unroll o $OUTS
             #unroll s $SIDES
-            acc[($o * $ROWS + $r) * $SIDES + $s] += select(0.0, unit_dot(w$s$o$t, unit), there$t)
+            acc[($o * $ROWS + $r) * $SIDES + $s] += select(0.0, unit_dot(units_now[($t * $OUTS + $o) * $SIDES + $s], unit), there$t)
 #if EXPERTS == linear
                 * share$t
 #endif

@@ -2,57 +2,77 @@
 // chosen is the number of those that come before it. SCORING is softmax or sigmoid; with R_BIAS there is `router_bias`.
 const MOST: u32 = 512u;
 const MOST_USED: u32 = 64u;
-// Logits, then exponentials, then scores.
+const MOST4: u32 = 128u;
+// Logits.
 var<workgroup> scores: array<f32, MOST>;
-var<workgroup> ranked: array<f32, MOST>;
+// In groups of four: exponentials of logits, and what decides the order; past the last expert, what is never chosen.
+var<workgroup> exponentials: array<vec4<f32>, MOST4>;
+var<workgroup> ranked: array<vec4<f32>, MOST4>;
 // Experts and their scores.
 var<workgroup> chosen: array<vec2<f32>, MOST_USED>;
 
+const NEVER: f32 = -1e30;
+
+fn logits_of(group: u32) -> vec4<f32> {
+    let e = vec4(group * 4u) + vec4(0u, 1u, 2u, 3u);
+    let at = min(e, vec4(params.experts - 1u));
+    return select(vec4(NEVER), vec4(scores[at.x], scores[at.y], scores[at.z], scores[at.w]), e < vec4(params.experts));
+}
+
 // Returns what scores are multiplied by to become weights. The workgroup calls it in uniform control flow.
 fn choose(thread: u32) -> f32 {
+    let groups = (params.experts + 3u) / 4u;
     if thread < MOST_USED {
         chosen[thread] = vec2(0.0);
     }
     workgroupBarrier();
 #if SCORING == softmax
-    var top = -1e30;
-    for (var e = 0u; e < params.experts; e++) {
-        top = max(top, scores[e]);
+    for (var g = thread; g < groups; g += $CHOOSE_THREADSu) {
+        ranked[g] = logits_of(g);
     }
     workgroupBarrier();
-    for (var e = thread; e < params.experts; e += $CHOOSE_THREADSu) {
-        scores[e] = exp(max(scores[e] - top, -80.0));
+    var top4 = vec4(NEVER);
+    for (var g = 0u; g < groups; g++) {
+        top4 = max(top4, ranked[g]);
+    }
+    let top = max(max(top4.x, top4.y), max(top4.z, top4.w));
+    for (var g = thread; g < groups; g += $CHOOSE_THREADSu) {
+        exponentials[g] = exp(max(ranked[g] - top, vec4(-80.0)));
     }
     workgroupBarrier();
-    var total = 0.0;
-    for (var e = 0u; e < params.experts; e++) {
-        total += scores[e];
+    var sum4 = vec4(0.0);
+    for (var g = 0u; g < groups; g++) {
+        sum4 += exponentials[g];
     }
-    workgroupBarrier();
-#endif
-    for (var e = thread; e < params.experts; e += $CHOOSE_THREADSu) {
-#if SCORING == softmax
-        let score = scores[e] / total;
+    // Past the last expert there is next to nothing.
+    let total = (sum4.x + sum4.y) + (sum4.z + sum4.w);
 #else
-        let score = 1.0 / (1.0 + exp(-clamp(scores[e], -80.0, 80.0)));
+    for (var g = thread; g < groups; g += $CHOOSE_THREADSu) {
+        exponentials[g] = 1.0 / (1.0 + exp(-clamp(logits_of(g), vec4(-80.0), vec4(80.0))));
+    }
+    let total = 1.0;
 #endif
-        scores[e] = score;
+    for (var g = thread; g < groups; g += $CHOOSE_THREADSu) {
+        let e = vec4(g * 4u) + vec4(0u, 1u, 2u, 3u);
+        var by = exponentials[g] / total;
 #if R_BIAS
-        ranked[e] = score + router_bias[e];
-#else
-        ranked[e] = score;
+        let at = min(e, vec4(params.experts - 1u));
+        by += vec4(router_bias[at.x], router_bias[at.y], router_bias[at.z], router_bias[at.w]);
 #endif
+        ranked[g] = select(vec4(NEVER), by, e < vec4(params.experts));
     }
     workgroupBarrier();
     for (var e = thread; e < params.experts; e += $CHOOSE_THREADSu) {
-        let mine = ranked[e];
-        var place = 0u;
-        for (var other = 0u; other < params.experts; other++) {
-            let its = ranked[other];
-            place += select(0u, 1u, its > mine || (its == mine && other < e));
+        let mine = ranked[e / 4u][e % 4u];
+        var before = vec4(0u);
+        for (var g = 0u; g < groups; g++) {
+            let its = ranked[g];
+            let lower = vec4(g * 4u) + vec4(0u, 1u, 2u, 3u) < vec4(e);
+            before += select(vec4(0u), vec4(1u), (its > vec4(mine)) | ((its == vec4(mine)) & lower));
         }
+        let place = (before.x + before.y) + (before.z + before.w);
         if place < params.used {
-            chosen[place] = vec2(f32(e), scores[e]);
+            chosen[place] = vec2(f32(e), exponentials[e / 4u][e % 4u] / total);
         }
     }
     workgroupBarrier();

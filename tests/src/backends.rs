@@ -5,7 +5,7 @@ use std::sync::Arc;
 use inferencelayer::cpu::{CpuBackend, CpuOptions, Threads};
 use inferencelayer_engine::{
     backend::Backend,
-    gpu::{GpuBackend, GpuContext, GpuOptions},
+    gpu::{GpuBackend, GpuContext, GpuFormats, GpuOptions},
     reference::Reference,
     task::block_on,
     tensor::{DType, Format},
@@ -39,7 +39,13 @@ pub const GPU_F16: Make = || gpu(Format::F16, &GpuOptions::default());
 pub const HARDWARE_F32: Make = || gpu(Format::F32, &GpuOptions { as_hardware: true, ..Default::default() });
 pub const HARDWARE_F16: Make = || gpu(Format::F16, &GpuOptions { as_hardware: true, ..Default::default() });
 
-fn gpu(format: Format, options: &GpuOptions) -> Arc<dyn Backend> {
+/// The same with activations in 8-bit blocks where weights are in blocks.
+pub const HARDWARE_Q8: Make = || {
+    let formats = GpuFormats { floats: Format::F16, q8_activations: true };
+    gpu(formats, &GpuOptions { as_hardware: true, ..Default::default() })
+};
+
+fn gpu(format: impl Into<GpuFormats>, options: &GpuOptions) -> Arc<dyn Backend> {
     let context = block_on(GpuContext::new(options)).expect("a GPU, or a software adapter");
     Arc::new(GpuBackend::new(context, format).expect("a backend"))
 }

@@ -90,8 +90,8 @@ fn rows(l: &Lowering<'_>, o: &CachedAttention, store: Option<&StoreKv>) -> Resul
     let splits = (o.context as u32).div_ceil(split);
     let joined = joined_teams(l.features);
     let pieces = o.head_dim.div_ceil(64);
-    // With heads of two pieces, 256 invocations would take few keys at a time.
-    let wide = pieces == 2 && l.most_invocations >= 512 && l.workgroup_bytes >= 32 << 10;
+    // With heads of two pieces, 256 invocations take few keys at a time.
+    let wide = pieces == 2 && splits == 1 && l.most_invocations >= 512 && l.workgroup_bytes >= 32 << 10;
     let part_heads = match joined {
         None => group.div_ceil(group.div_ceil(MOST_HEADS)).max(2),
         Some(_) if wide => 1,

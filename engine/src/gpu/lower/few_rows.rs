@@ -21,7 +21,7 @@ use crate::{
 const MOST_EXPERTS: usize = 512;
 
 /// Workgroup memory that the choice takes.
-const CHOICE_BYTES: u32 = 4608;
+const CHOICE_BYTES: u32 = 6656;
 
 /// Whose rows of the weight make the outputs.
 #[derive(Debug, Clone, Copy)]

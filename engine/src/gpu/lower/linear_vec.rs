@@ -111,13 +111,15 @@ pub struct Shape {
     lanes: u32,
     outs: u32,
     unroll: u32,
+    /// The next turn's loads are on their way while a turn multiplies.
+    ahead: bool,
     subgroups: bool,
     /// Outputs of a workgroup.
     outputs: u32,
 }
 
 impl Shape {
-    /// Everything but `rows`, `outs` and `unroll`, which never change a bit, follows from the weight alone.
+    /// Everything but `rows`, `outs`, `unroll` and `ahead`, which never change a bit, follows from the weight alone.
     pub fn new(features: Features, task: &Task) -> Shape {
         let subgroups = features.subgroups && features.subgroup_size.0 >= 8;
         let widest = if subgroups { features.subgroup_size.0.min(32) } else { 8 };
@@ -153,7 +155,8 @@ impl Shape {
         let most = 1 << most.max(1).ilog2();
         let unroll = units.div_ceil(lanes).next_power_of_two().min(most);
         let outputs = if task.q8_out { 32 } else { 128 / lanes * outs };
-        Shape { rows, lanes, outs, unroll, subgroups, outputs }
+        let ahead = features.barriers && units.div_ceil(lanes) > unroll;
+        Shape { rows, lanes, outs, unroll, ahead, subgroups, outputs }
     }
 
     /// Invocations of a workgroup.
@@ -165,7 +168,7 @@ impl Shape {
         let words =
             [("ROWS", self.rows), ("LANES", self.lanes), ("OUTS", self.outs), ("UNROLL", self.unroll)];
         let mut all: Definitions = words.map(|(key, n)| (key, format!("{n}"))).into();
-        all.extend(define(&[("SUBGROUPS", &flag(self.subgroups))]));
+        all.extend(define(&[("AHEAD", &flag(self.ahead)), ("SUBGROUPS", &flag(self.subgroups))]));
         all
     }
 
