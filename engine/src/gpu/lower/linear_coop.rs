@@ -158,6 +158,15 @@ mod tests {
     }
 
     #[test]
+    fn experts_with_few_pairs_take_a_low_tile() {
+        let word = |rows, k4| {
+            let task = Task { blocks: true, gated: true, rows, n: 1792, k4 };
+            task.for_experts(None).and_then(|c| c.word)
+        };
+        assert_eq!((word(64, 512), word(256, 512), word(64, 9)), (Some("64w"), Some("128"), None));
+    }
+
+    #[test]
     fn a_forced_tile_is_taken_where_it_can_be() {
         let task = Task { blocks: false, gated: true, rows: 100, n: 768, k4: 192 };
         for tile in TILES {
