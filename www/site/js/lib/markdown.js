@@ -76,12 +76,16 @@ function closing(text, mark, from) {
 
 const word = (character) => character !== undefined && /[\p{L}\p{N}]/u.test(character);
 
+/** Quotes in quotes, and marks in marks, that are followed. */
+const DEPTH = 6;
+
 /**
  * Text with code, bold, italics and links as nodes.
  * @param {string} text
  * @returns {Node[]}
  */
-export function inline(text) {
+export function inline(text, depth = 0) {
+    if (depth > DEPTH) return [document.createTextNode(text)];
     const nodes = [];
     let plain = "";
     const flush = () => {
@@ -114,7 +118,7 @@ export function inline(text) {
             const end = /\s/.test(text[inner] ?? " ") ? -1 : closing(text, mark, inner);
             if (end > 0 && !(character === "_" && word(text[end + mark.length]))) {
                 flush();
-                nodes.push(h(mark.length === 2 ? "strong" : "em", {}, ...inline(text.slice(inner, end))));
+                nodes.push(h(mark.length === 2 ? "strong" : "em", {}, ...inline(text.slice(inner, end), depth + 1)));
                 at = end + mark.length;
                 continue;
             }
@@ -197,7 +201,7 @@ function code({ lines, language }) {
 }
 
 /** @param {Block} block */
-function element(block) {
+function element(block, depth = 0) {
     switch (block.type) {
         case "code":
             return code(block);
@@ -207,7 +211,8 @@ function element(block) {
         case "list":
             return list(block.lines);
         case "quote":
-            return h("blockquote", {}, ...blocks(block.lines.join("\n")).map(element));
+            if (depth > DEPTH) return h("p", {}, block.lines.join(" "));
+            return h("blockquote", {}, ...blocks(block.lines.join("\n")).map((inner) => element(inner, depth + 1)));
         case "rule":
             return h("hr");
         default:
@@ -231,7 +236,7 @@ export class Markdown {
         let same = 0;
         while (same < all.length && this.#sources[same] === all[same].source) same += 1;
         while (this.target.children.length > same) this.target.lastElementChild.remove();
-        this.target.append(...all.slice(same).map(element));
+        this.target.append(...all.slice(same).map((block) => element(block)));
         this.#sources = all.map(({ source }) => source);
     }
 }
