@@ -196,7 +196,7 @@ function code({ lines, language }) {
         "div.code",
         {},
         h("div.code-top", {}, h("span", {}, name), copy),
-        h("pre", { tabindex: "0", role: "region", "aria-label": `Code, ${name}` }, h("code", {}, text)),
+        h("pre", { tabindex: "0", role: "group", "aria-label": `Code, ${name}` }, h("code", {}, text)),
     );
 }
 

@@ -26,11 +26,11 @@ export class ModelBar {
             "aria-haspopup": "dialog",
             onClick: () => void this.picker.open(),
         });
-        this.opener.append(h("span.stack", {}, this.name, this.about), icon("chevron"));
+        this.opener.append(h("span.sr", {}, "Model: "), h("span.stack", {}, this.name, this.about), h("span.sr", {}, ". Choose another"), icon("chevron"));
         this.load = button({ text: "Load", icon: "download", class: "", onClick: () => this.start() });
         this.unload = button({ text: "Unload", class: "quiet", onClick: () => void slot.unload() });
         this.progress = new Progress(() => slot.cancel());
-        this.problems = h("div");
+        this.problems = h("div.problems");
         this.warning = h("p.note", { role: "status" });
         this.element = h(
             "section.model-bar",
@@ -63,7 +63,6 @@ export class ModelBar {
         const where = device ? (device.kind === "cpu" ? "on the CPU" : `on ${device.name || "the GPU"}`) : null;
         const parts = choice ? [bytes(choice.bytes), where ?? ORIGINS[choice.origin], choice.licence] : ["choose one"];
         setText(this.about, parts.filter(Boolean).join(" · "));
-        this.opener.setAttribute("aria-label", `Model: ${this.name.textContent}, ${this.about.textContent}. Choose another`);
         this.load.hidden = state === "ready" || state === "loading" || !choice;
         this.unload.hidden = state !== "ready";
         this.progress.element.hidden = state !== "loading";

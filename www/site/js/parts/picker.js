@@ -78,7 +78,7 @@ export class Picker {
                 { type: "button", "aria-current": present ? "true" : undefined, on: { click: () => this.take(choice) } },
                 h("span.stack", {}, h("b", {}, choice.name), h("span.about", {}, choice.about)),
                 h(
-                    "span.facts",
+                    "span.particulars",
                     {},
                     h("span.size", {}, bytes(choice.bytes)),
                     h("span", {}, choice.licence ?? "licence: see its source"),

@@ -33,7 +33,7 @@ export function problem(error, handlers) {
     return h(
         "section.problem",
         { role: "alert", "data-code": code },
-        h("h3", {}, icon("warn"), title),
+        h("p.title", {}, icon("warn"), title),
         h("p", {}, advice),
         h("p.detail", {}, h("code", {}, code), ` ${detail}`),
         h(

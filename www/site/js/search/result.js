@@ -58,7 +58,7 @@ export class Result {
     best(at) {
         this.body.replaceChildren(
             ...this.sentences.flatMap((sentence, i) =>
-                i === at ? [h("span.best", {}, ...marked(sentence, this.beginnings))] : marked(sentence, this.beginnings),
+                i === at ? [h("span.best", {}, ...marked(sentence.trim(), this.beginnings)), " "] : marked(sentence, this.beginnings),
             ),
         );
     }

@@ -16,6 +16,7 @@ const DEBOUNCE = 180;
 const PAGE = 20;
 /** Results whose sentences are compared with the query, once it rests. */
 const CLOSER = 5;
+const WIDE = matchMedia("(min-width: 60rem)");
 const SAMPLE = "samples/things-worth-knowing.txt";
 
 export class SearchView {
@@ -76,16 +77,16 @@ export class SearchView {
         this.embedding = h("div.embedding", { hidden: true }, this.meter, h("div.row.between", {}, this.meterWords, this.halt));
         this.exporter = button({ text: "Export", icon: "download", class: "quiet small", onClick: () => void this.#export() });
         this.clear = button({ text: "Remove all", icon: "trash", class: "quiet small", onClick: () => void this.#clear() });
-        return h(
-            "section.library",
-            { "aria-labelledby": "texts" },
-            h("h2", { id: "texts" }, "Texts"),
+        this.library = h(
+            "details.library",
+            { open: true },
+            h("summary", {}, h("h2", {}, "Texts")),
             h("div.field", {}, h("label", { for: "paste" }, "Paste a text"), this.paste),
             h(
                 "div.row",
                 {},
                 button({ text: "Add", class: "primary", onClick: () => void this.#addPasted() }),
-                ...chooser({ text: "Text files…", icon: "file", accept: ".txt,.md,.csv,.json,.html,.log,text/*", multiple: true, onFiles: (files) => void this.#files(files) }, button),
+                ...chooser({ text: "Files…", icon: "file", accept: ".txt,.md,.csv,.json,.html,.log,text/*", multiple: true, onFiles: (files) => void this.#files(files) }, button),
                 button({ text: "Sample", class: "quiet", onClick: () => void this.#sample() }),
             ),
             this.embedding,
@@ -98,6 +99,7 @@ export class SearchView {
                 this.clear,
             ),
         );
+        return this.library;
     }
 
     /** Runs something that the user asked for and shows what went wrong. */
@@ -216,6 +218,8 @@ export class SearchView {
         this.#embedding = null;
         await this.#documents();
         const all = this.#done >= this.#total;
+        // Where there is little room, what was found needs it now.
+        if (all && this.#total && !WIDE.matches && !this.library.contains(document.activeElement)) this.library.open = false;
         this.embedding.hidden = all;
         setText(this.halt.lastElementChild, "Go on");
         if (all && this.#total) announce(`${plural(this.#total, "paragraph")} ready to search`);
