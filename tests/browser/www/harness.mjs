@@ -52,7 +52,7 @@ export async function serve(packed = MOCK, folder = modelFolder()) {
     const requests = [];
     const answer = handler.answer.bind(handler);
     handler.answer = (request, response) => {
-        requests.push(decodeURIComponent(request.url));
+        requests.push(request.url);
         return answer(request, response);
     };
     const server = await handler.listen(0, "127.0.0.1");
@@ -80,7 +80,7 @@ export function launch() {
  */
 export async function open(browser, url, { workers = false, ...options } = {}) {
     const context = await browser.newContext({ serviceWorkers: workers ? "allow" : "block", ...options });
-    context.setDefaultTimeout(60_000);
+    context.setDefaultTimeout(30_000);
     const page = await context.newPage();
     watch(page, new URL(url).origin);
     await page.goto(url);
@@ -92,7 +92,8 @@ export async function open(browser, url, { workers = false, ...options } = {}) {
 export function watch(page, origin) {
     page.problems = [];
     page.on("console", (message) => {
-        if (["error", "warning"].includes(message.type())) page.problems.push(message.text());
+        const own = message.text() === "Service Worker registration blocked by Playwright";
+        if (["error", "warning"].includes(message.type()) && !own) page.problems.push(message.text());
     });
     page.on("pageerror", (error) => page.problems.push(String(error)));
     page.on("request", (request) => {
@@ -117,4 +118,28 @@ export async function axe(page) {
     return violations
         .filter(({ impact }) => impact === "serious" || impact === "critical" || impact === "moderate")
         .map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+}
+
+/**
+ * Tasks of page threads that took more than 50 ms of processor time while `work` ran: unlike the time that passed,
+ * it does not grow on a busy machine.
+ * @param {any} browser
+ * @param {any} page
+ * @param {() => Promise<void>} work
+ * @returns {Promise<number[]>} milliseconds
+ */
+export async function longTasks(browser, page, work) {
+    await browser.startTracing(page, { categories: ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"] });
+    let trace;
+    try {
+        await work();
+    } finally {
+        trace = await browser.stopTracing();
+    }
+    const { traceEvents } = JSON.parse(trace.toString());
+    const threads = traceEvents.filter(({ name, args }) => name === "thread_name" && args.name === "CrRendererMain");
+    const mains = new Set(threads.map(({ pid, tid }) => `${pid} ${tid}`));
+    const tasks = traceEvents.filter(({ name, pid, tid, tdur }) => /RunTask$/.test(name) && tdur !== undefined && mains.has(`${pid} ${tid}`));
+    if (tasks.length < 10) throw new Error(`the trace has only ${tasks.length} tasks: it cannot say that there were no long ones`);
+    return tasks.map(({ tdur }) => tdur / 1000).filter((ms) => ms > 50);
 }
