@@ -26,7 +26,7 @@ const button = (name) => page.getByRole("button", { name, exact: true });
 
 test("adapter, limits, features and the self-check are shown", async () => {
     await page.locator(".summary", { hasText: "WebGPU is here, on Mock GPU." }).waitFor();
-    const adapter = page.locator(".card", { hasText: "Graphics adapter" });
+    const adapter = page.locator("section[aria-labelledby=adapter]");
     assert.match(await adapter.textContent(), /Largest buffer4 GiB.*Workgroup memory32 KiB/);
     await adapter.getByText("3 features").click();
     assert.ok(await adapter.getByText("shader-f16").isVisible());
@@ -48,7 +48,7 @@ test("without WebGPU it says what to do in this browser first", async () => {
 });
 
 test("the storage is listed and can be emptied", async () => {
-    const storage = page.locator(".card", { hasText: "Storage" });
+    const storage = page.locator("section[aria-labelledby=storage]");
     await storage.getByText("190 MB of 6.0 GB that the browser grants this site, 188 MB of it models").waitFor();
     assert.match(await storage.locator("li").textContent(), /lfm2-350m.*90\.0 MB, not complete/);
     await button("Delete lfm2-350m").click();

@@ -138,8 +138,11 @@ export async function longTasks(browser, page, work) {
     }
     const { traceEvents } = JSON.parse(trace.toString());
     const threads = traceEvents.filter(({ name, args }) => name === "thread_name" && args.name === "CrRendererMain");
-    const mains = new Set(threads.map(({ pid, tid }) => `${pid} ${tid}`));
-    const tasks = traceEvents.filter(({ name, pid, tid, tdur }) => /RunTask$/.test(name) && tdur !== undefined && mains.has(`${pid} ${tid}`));
+    // Not the browser's own pages.
+    const origin = new URL(page.url()).origin;
+    const ours = new Set(traceEvents.filter(({ args }) => args?.data?.url?.startsWith(origin)).map(({ pid, tid }) => `${pid} ${tid}`));
+    const mains = new Set(threads.map(({ pid, tid }) => `${pid} ${tid}`).filter((thread) => ours.has(thread)));
+    const tasks = traceEvents.filter(({ name, pid, tid, tdur }) => name === "RunTask" && tdur !== undefined && mains.has(`${pid} ${tid}`));
     if (tasks.length < 10) throw new Error(`the trace has only ${tasks.length} tasks: it cannot say that there were no long ones`);
     return tasks.map(({ tdur }) => tdur / 1000).filter((ms) => ms > 50);
 }

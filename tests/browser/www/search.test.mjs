@@ -73,7 +73,7 @@ test("text files are added and removed", async () => {
     await (await chosen).setFiles([file, textFile("more.md", PARAGRAPHS[2])]);
     await page.locator(".documents li").nth(1).waitFor();
     await embedded();
-    await page.fill("#query", "sourdough");
+    await page.fill("#query", "sourdough needs flour and water");
     await results().first().waitFor();
     assert.match(await results().first().textContent(), /notes\.txt · paragraph 2/);
     await button("Remove notes.txt").click();
@@ -100,6 +100,7 @@ test("an index can be exported and imported", async () => {
     assert.equal(documents.length, 1);
     assert.equal(model, "minilm");
     await page.reload();
+    await page.locator(".search").waitFor();
     await page.evaluate(() => (mock.calls.length = 0));
     let chosen = page.waitForEvent("filechooser");
     await button("Import").click();
@@ -121,11 +122,15 @@ test("thousands of paragraphs: progress, paging, and the page stays smooth", asy
     const words = "river stone lamp winter harbour letter garden engine bread mirror cloud bridge".split(" ");
     const many = Array.from({ length: 4000 }, (_, i) => `Paragraph ${i} about ${words[i % 12]} and ${words[(i * 7) % 11]}, with enough words to stand for itself.`);
     const file = textFile("many.txt", many.join("\n\n"));
+    await page.evaluate(() => {
+        window.told = [];
+        const words = document.querySelector(".embedding .words");
+        new MutationObserver(() => told.push(words.textContent)).observe(words, { childList: true, characterData: true, subtree: true });
+    });
     const long = await longTasks(browser, page, async () => {
         const chosen = page.waitForEvent("filechooser");
         await button("Files…").click();
         await (await chosen).setFiles(file);
-        await page.getByText(/[\d,]+ of 4,000 paragraphs · [\d,.]+\/s/).waitFor();
         await embedded();
         await page.fill("#query", "harbour and bread");
         await results().first().waitFor();
@@ -135,10 +140,13 @@ test("thousands of paragraphs: progress, paging, and the page stays smooth", asy
     assert.equal(await results().count(), 40);
     assert.match(await page.locator(".search .status").textContent(), /nearest of 4,000 paragraphs/);
     assert.deepEqual(long, []);
+    const told = await page.evaluate(() => window.told);
+    assert.ok(told.filter((text) => /^[\d,]+ of 4,000 paragraphs · [\d,.]+\/s, \d+ s left$/.test(text)).length > 5, told.join("\n"));
+    assert.equal(told.at(-1), "4,000 of 4,000 paragraphs");
 });
 
 test("embedding can be paused and goes on", async () => {
-    await page.evaluate(() => (mock.pause = 100));
+    await page.evaluate(() => Object.assign(mock, { pause: 700, loadSteps: 1 }));
     await paste(Array.from({ length: 60 }, (_, i) => `This is paragraph number ${i}, and it is long enough to stand for itself.`).join("\n\n"));
     await page.getByText(/of 60 paragraphs ·/).waitFor();
     await button("Pause").click();

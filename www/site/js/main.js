@@ -3,12 +3,21 @@
 import { announce } from "./lib/announce.js";
 import { button, h, icon, setText } from "./lib/dom.js";
 import { change, settings } from "./lib/settings.js";
+import { turn } from "./lib/turn.js";
 
 const VIEWS = {
-    chat: () => import("./chat/view.js").then(({ ChatView }) => new ChatView()),
-    search: () => import("./search/view.js").then(({ SearchView }) => new SearchView()),
-    devices: () => import("./devices/view.js").then(({ DevicesView }) => new DevicesView()),
+    chat: () => import("./chat/view.js").then(({ ChatView }) => ChatView),
+    search: () => import("./search/view.js").then(({ SearchView }) => SearchView),
+    devices: () => import("./devices/view.js").then(({ DevicesView }) => DevicesView),
 };
+
+async function make(name) {
+    const View = await VIEWS[name]();
+    await turn();
+    const view = new View();
+    await turn();
+    return view;
+}
 const THEMES = { auto: ["auto", "as the system's"], light: ["sun", "light"], dark: ["moon", "dark"] };
 
 const main = document.getElementById("main");
@@ -22,7 +31,7 @@ async function show(moved) {
         if (link.dataset.view === name) link.setAttribute("aria-current", "page");
         else link.removeAttribute("aria-current");
     }
-    if (!made.has(name)) made.set(name, VIEWS[name]());
+    if (!made.has(name)) made.set(name, make(name));
     let view;
     try {
         view = await made.get(name);
@@ -71,11 +80,12 @@ async function offline() {
     addEventListener("online", say);
     addEventListener("offline", say);
     if (!navigator.serviceWorker) return say();
-    const had = Boolean(navigator.serviceWorker.controller);
+    let had = Boolean(navigator.serviceWorker.controller);
     navigator.serviceWorker.addEventListener("controllerchange", () => {
         say();
         // The first one takes over a page that is as new as itself.
         if (had) location.reload();
+        had = true;
     });
     say();
     const registration = await navigator.serviceWorker.register("sw.js").catch((error) => {
@@ -94,7 +104,7 @@ async function offline() {
     if (registration?.waiting) offer(registration.waiting);
     registration?.addEventListener("updatefound", () => {
         const worker = registration.installing;
-        worker?.addEventListener("statechange", () => worker.state === "installed" && had && offer(worker));
+        worker?.addEventListener("statechange", () => worker.state === "installed" && registration.active && offer(worker));
     });
 }
 
@@ -106,6 +116,9 @@ document.getElementById("skip").addEventListener("click", (event) => {
 // A file that misses its view must not replace the page.
 for (const type of ["dragover", "drop"]) addEventListener(type, (event) => event.preventDefault());
 addEventListener("hashchange", () => void show(true));
+
 theme();
-void show(false);
-void offline();
+await turn();
+await show(false);
+await turn();
+await offline();

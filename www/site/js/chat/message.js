@@ -16,7 +16,7 @@ export class MessageView {
         this.stats = h("span.stats");
         this.copy = button({ label: "Copy the message", icon: "copy", class: "icon small", onClick: () => void this.#copy() });
         this.foot = h("footer", {}, this.copy, this.stats);
-        this.element = h(`article.message.${role}`, { "aria-label": name }, h("h3.who", {}, name), this.body, this.foot);
+        this.element = h(`article.message.${role}`, { "aria-label": name }, h("h2.who", {}, name), this.body, this.foot);
         if (role === "assistant") this.markdown = new Markdown(this.body);
     }
 

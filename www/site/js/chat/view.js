@@ -212,6 +212,8 @@ export class ChatView {
 
     async #regenerate() {
         if (this.#running) return;
+        // The button rests while the answer is written.
+        this.input.focus();
         const last = this.#messages.at(-1);
         if (last?.role === "assistant") this.#drop(last);
         if (this.#messages.at(-1)?.role === "user") await this.#answer();
