@@ -201,6 +201,21 @@ for (const [code, title, action] of [
     });
 }
 
+test("a model without a chat template goes on with a transcript, and says so", async () => {
+    await button("Load").click();
+    await button("Unload").waitFor();
+    await page.evaluate(() => {
+        mock.answer = "An answer.";
+        mock.chat = false;
+    });
+    await say("Hello");
+    await idle();
+    const [{ prompt, stop }] = await calls("generate");
+    assert.match(prompt, /^Instructions: .*\nUser: Hello\nAssistant:$/);
+    assert.deepEqual(stop, ["\nUser:"]);
+    assert.match(await last().locator(".stats").textContent(), /no chat template: continues a transcript$/);
+});
+
 test("an answer that fails can be asked for again", async () => {
     await page.evaluate(() => (mock.failChat = "DeviceLost"));
     await say("Hello");

@@ -55,6 +55,8 @@ const mock = (window.mock = {
     failLoad: null,
     failChat: null,
     webgpu: true,
+    /** Whether models have a chat template. */
+    chat: true,
     calls: [],
     cached: new Map([["lfm2-350m", { id: "lfm2-350m", bytes: 90_000_000, complete: false, files: [] }]]),
 });
@@ -96,7 +98,7 @@ function embedOne(text) {
 class Model extends EventTarget {
     constructor(info) {
         super();
-        this.info = info;
+        this.info = { ...info, get chat() { return mock.chat; } };
     }
 
     async embed(texts, { signal } = {}) {
@@ -115,7 +117,8 @@ class Model extends EventTarget {
         yield* this.generate(mock.answer, { signal, maxTokens });
     }
 
-    async *generate(prompt, { signal, maxTokens = 512 } = {}) {
+    async *generate(prompt, { signal, maxTokens = 512, stop } = {}) {
+        mock.calls.push({ method: "generate", prompt, stop });
         const words = typeof prompt === "string" ? prompt.match(/\S+\s*|\s+/g) : Array.from({ length: maxTokens }, () => "word ");
         let tokens = 0;
         for (const text of words.slice(0, maxTokens)) {

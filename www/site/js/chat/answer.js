@@ -10,6 +10,15 @@ import { Narrator } from "../lib/announce.js";
  * @property {"stop" | "length" | "stopped"} end
  */
 
+const NAMES = { system: "Instructions", user: "User", assistant: "Assistant" };
+
+/** The parts of an answer. Models that were not made for chats have no template: they go on with a transcript. */
+function parts(model, messages, options) {
+    if (model.info.chat !== false) return model.chat(messages, options);
+    const lines = messages.map(({ role, content }) => `${NAMES[role]}: ${content}\n`);
+    return model.generate(`${lines.join("")}Assistant:`, { ...options, stop: ["\nUser:"] });
+}
+
 /**
  * @param {any} model
  * @param {{role: string, content: string}[]} messages
@@ -39,7 +48,7 @@ export async function answer(model, messages, options, view, onShown) {
         onShown();
     };
     try {
-        for await (const part of model.chat(messages, options)) {
+        for await (const part of parts(model, messages, options)) {
             first ||= performance.now();
             text += part.text;
             tokens += part.tokens.length;
@@ -57,7 +66,8 @@ export async function answer(model, messages, options, view, onShown) {
         view.show(text);
         onShown();
     }
-    const words = { stop: "", length: "cut at the token limit", stopped: "stopped" }[end];
+    const cut = { stop: "", length: "cut at the token limit", stopped: "stopped" }[end];
+    const words = [cut, model.info.chat === false ? "no chat template: continues a transcript" : ""].filter(Boolean).join(" · ");
     if (usage) view.tell({ ...usage, tokens: usage.completionTokens, end: words });
     else if (first) view.tell({ tokens, tokensPerSecond: (tokens - 1) / ((performance.now() - first) / 1000 || 1), firstTokenMs: first - started, end: words });
     else view.tell({ tokens: 0, tokensPerSecond: 0, firstTokenMs: 0, end: words });
