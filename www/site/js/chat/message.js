@@ -16,8 +16,16 @@ export class MessageView {
         this.stats = h("span.stats");
         this.copy = button({ label: "Copy the message", icon: "copy", class: "icon small", onClick: () => void this.#copy() });
         this.foot = h("footer", {}, this.copy, this.stats);
-        this.element = h(`article.message.${role}`, { "aria-label": name }, h("h2.who", {}, name), this.body, this.foot);
+        this.who = h("h2.who");
+        this.element = h(`article.message.${role}`, {}, this.who, this.body, this.foot);
+        this.name(name);
         if (role === "assistant") this.markdown = new Markdown(this.body);
+    }
+
+    /** @param {string} name who says it */
+    name(name) {
+        setText(this.who, name);
+        this.element.setAttribute("aria-label", name);
     }
 
     async #copy() {
@@ -38,6 +46,11 @@ export class MessageView {
     busy(on) {
         this.element.classList.toggle("busy", on);
         this.element.setAttribute("aria-busy", String(on));
+    }
+
+    /** What the model does before it writes. */
+    wait(words) {
+        setText(this.stats, words);
     }
 
     /**

@@ -172,7 +172,10 @@ export class ChatView {
         // Stopping while the model loads ends the loading.
         running.signal.addEventListener("abort", () => this.#slot.cancel());
         try {
+            view.wait("Waiting for the model");
             const model = await this.#slot.ready();
+            view.name(this.#slot.choice.name);
+            view.wait("Reading the conversation");
             const options = { ...generation(), signal: running.signal };
             const outcome = await answer(model, messages, options, view, () => this.#follow());
             reply.content = outcome.text;
