@@ -78,7 +78,9 @@ export function pack(error) {
     let message = String(error?.message ?? error);
     const advice = ADVICE[name];
     if (advice && !(error instanceof InferenceError) && !message.includes(advice)) message += `; ${advice}`;
-    return { name, message, details: { ...error }, stack: String(error?.stack ?? "") };
+    // Errors of the wasm module have their name as a property of their own.
+    const { name: _, ...details } = error instanceof Error ? error : {};
+    return { name, message, details };
 }
 
 /**

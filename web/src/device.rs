@@ -251,7 +251,7 @@ async fn open_checked(options: &Options, auto: bool) -> Result<Result<Device, St
             return Ok(Ok(Device { gpu, check: Some(check), reason: None }));
         }
     }
-    let first = check.failures.first().map_or("", String::as_str);
+    let first = check.failures.join("; ");
     let why =
         format!("this adapter or its driver computes wrong, e.g. {first}; update the driver, or use the CPU");
     if auto { Ok(Err(why)) } else { Err(Error::NoAdapter(why)) }
