@@ -2,7 +2,7 @@
 
 import * as glue from "wasm-module";
 
-import { InvalidInput } from "../errors.js";
+import { Aborted, InvalidInput } from "../errors.js";
 import { answer } from "./answer.js";
 import { openDevice } from "./devices.js";
 import { LoadedModel } from "./models.js";
@@ -34,7 +34,7 @@ let next = 1;
 /** @returns {LoadedModel} */
 function find(handle, kind, what) {
     const model = models.get(handle);
-    if (!model) throw new InvalidInput("the model was unloaded; load it again");
+    if (!model) throw new Aborted("the model was unloaded; load it again");
     if (kind && model.kind !== kind) {
         const verb = model.kind === "embedding" ? "embeds texts and does not generate" : "generates text and does not embed";
         throw new InvalidInput(`${what}: ${model.info.name} ${verb}`);
