@@ -129,7 +129,7 @@ async function receive(entry, file, response, hasher, patience, progress, keep) 
             await entry.add(file, bytes);
         } catch (error) {
             if (error?.name !== "QuotaExceededError") throw error;
-            throw keep ? await quotaError((file.size ?? file.bytes + filled) - file.bytes) : error;
+            throw keep ? await quotaError((file.size ?? file.bytes + filled) - file.bytes, true) : error;
         }
         filled = 0;
     };

@@ -101,7 +101,10 @@ export class Entry {
      * @returns {Promise<StoredFile>}
      */
     async begin({ path, url, size, etag }) {
-        await this.#append({ file: path, index: this.#count, url, size, etag });
+        const index = this.#count++;
+        // Data that a lost journal spoke of may be in its place.
+        await this.backing.drop(index);
+        await this.#append({ file: path, index, url, size, etag });
         return /** @type {StoredFile} */ (this.files.get(path));
     }
 

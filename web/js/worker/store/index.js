@@ -79,15 +79,19 @@ export async function estimate() {
     return { kind, usage, quota, models, persistent: (await navigator.storage?.persisted?.()) ?? false };
 }
 
-/** The error about storage that does not suffice for `needed` more bytes. */
-export async function quotaError(needed) {
+/**
+ * The error about storage that does not suffice for `needed` more bytes.
+ * @param {boolean} full a write has failed already; browsers may claim more room than they give
+ */
+export async function quotaError(needed, full) {
     const { usage, quota } = await estimate();
-    const missing = Math.max(needed - Math.max(0, quota - usage), 1);
+    const free = full && usage + needed <= quota ? 0 : Math.max(0, quota - usage);
+    const missing = needed - free;
     const mb = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
     return new QuotaExceeded(
-        `the browser grants this site ${mb(quota)} of storage, ${mb(usage)} are in use, and ${mb(needed)} more are ` +
-            `needed: ${mb(missing)} are missing. Free space on the device, delete models with cache.delete(id), or ` +
-            "load with cache: false",
+        `the browser's storage for this site is full: ${mb(usage)} are in use, ${mb(needed)} more are needed, ` +
+            `${mb(missing)} are missing. Free space on the device, delete models with cache.delete(id), or load with ` +
+            "cache: false",
         { missing, needed, usage, quota },
     );
 }
@@ -96,5 +100,5 @@ export async function quotaError(needed) {
 export async function requireSpace(needed) {
     if (kind === "memory") return;
     const { usage, quota } = (await navigator.storage?.estimate?.()) ?? {};
-    if (quota !== undefined && usage !== undefined && usage + needed > quota) throw await quotaError(needed);
+    if (quota !== undefined && usage !== undefined && usage + needed > quota) throw await quotaError(needed, false);
 }

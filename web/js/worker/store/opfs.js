@@ -70,19 +70,13 @@ export class OpfsBacking {
 
     async appendJournal(line) {
         const handle = await this.#writer("journal");
-        handle.write(new TextEncoder().encode(line), { at: handle.getSize() });
+        writeAll(handle, handle.getSize(), new TextEncoder().encode(line));
         handle.flush();
     }
 
     /** @param {Uint8Array<ArrayBuffer>} bytes */
     async write(file, offset, bytes) {
-        const handle = await this.#writer(`${file}.bin`);
-        let done = 0;
-        while (done < bytes.length) {
-            const wrote = handle.write(bytes.subarray(done), { at: offset + done });
-            if (wrote === 0) throw new DOMException("nothing could be written", "QuotaExceededError");
-            done += wrote;
-        }
+        writeAll(await this.#writer(`${file}.bin`), offset, bytes);
     }
 
     /** Ends writing: others can read from now on. */
@@ -133,6 +127,18 @@ export class OpfsBacking {
             if (error?.name !== "NoModificationAllowedError") throw error;
             return blobReader(await handle.getFile());
         }
+    }
+}
+
+/** @param {FileSystemSyncAccessHandle} handle */
+function writeAll(handle, offset, bytes) {
+    for (let done = 0; done < bytes.length; ) {
+        const wrote = handle.write(bytes.subarray(done), { at: offset + done });
+        // Chromium answers a full disk with its error's number, taken as unsigned.
+        if (!(wrote > 0 && wrote <= bytes.length - done)) {
+            throw new DOMException("nothing could be written", "QuotaExceededError");
+        }
+        done += wrote;
     }
 }
 
