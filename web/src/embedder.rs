@@ -2,14 +2,14 @@
 
 use async_lock::Mutex;
 use inferencelayer::{EmbedEngine, EmbedOptions, sentence_transformers::parse_pool_mode};
-use js_sys::Float32Array;
+use js_sys::{Float32Array, Function};
 use serde::{Deserialize, Serialize};
 use wasm_bindgen::{JsValue, prelude::wasm_bindgen};
 
 use crate::{
     device::{Device, Dtype},
     error::{JsResult, invalid, thrown},
-    files::{JsFolder, ModelFiles},
+    files::{JsFolder, ModelFiles, report},
     options,
 };
 
@@ -73,11 +73,16 @@ pub struct Embedder {
 impl Embedder {
     /// Loads a model from the files of its checkpoint: `config.json`, `*.safetensors`, `tokenizer.json`, and
     /// `modules.json` with what it names where there is one. Options: `{dtype, maxBatchTokens, pooling,
-    /// deterministic}`.
+    /// deterministic}`. `progress` is called with the bytes of weights that were read and all of them.
     ///
     /// # Errors
     /// Names the file, tensor or option at fault.
-    pub async fn load(device: &Device, files: ModelFiles, options: JsValue) -> JsResult<Embedder> {
+    pub async fn load(
+        device: &Device,
+        files: ModelFiles,
+        options: JsValue,
+        progress: Option<Function>,
+    ) -> JsResult<Embedder> {
         let files = JsFolder::new(&files)?;
         let options: LoadOptions = options::read("options", &options)?;
         let backend = device.encoder_backend(options.dtype)?;
@@ -86,8 +91,9 @@ impl Embedder {
         // Length and dimensions are chosen for each call.
         let embed =
             EmbedOptions { pooling, dim: None, normalize: false, deterministic: options.deterministic };
-        let engine =
-            EmbedEngine::load(&files, backend, options.max_batch_tokens, &embed).await.map_err(thrown)?;
+        let tell = |done, all| report(progress.as_ref(), done, all);
+        let engine = EmbedEngine::load(&files, backend, options.max_batch_tokens, &embed, Some(&tell)).await;
+        let engine = engine.map_err(thrown)?;
         Ok(Embedder { dimensions: engine.dimension(), engine: Mutex::new(engine) })
     }
 

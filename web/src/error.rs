@@ -31,7 +31,8 @@ pub fn thrown(error: impl Into<Error>) -> JsValue {
             | EngineError::MissingTensor { .. }
             | EngineError::Shape { .. }
             | EngineError::Config { .. }
-            | EngineError::Unsupported(_) => "UnsupportedModel",
+            | EngineError::Unsupported(_)
+            | EngineError::NotFinite(_) => "UnsupportedModel",
             EngineError::Read { .. } => "ReadFailed",
             EngineError::Input(_) => "InvalidInput",
             _ => "Error",

@@ -6,7 +6,7 @@ use inferencelayer::engine::{
     Error, Result,
     checkpoint::{Folder, ReadAt, Reading},
 };
-use js_sys::{ArrayBuffer, Object, Promise, Reflect, Uint8Array};
+use js_sys::{ArrayBuffer, Function, Object, Promise, Reflect, Uint8Array};
 use wasm_bindgen::{JsCast, JsValue, prelude::wasm_bindgen};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::Blob;
@@ -36,6 +36,14 @@ extern "C" {
     fn size(this: &FileSource) -> f64;
     #[wasm_bindgen(method, catch)]
     fn read(this: &FileSource, offset: f64, length: f64) -> Result<JsValue, JsValue>;
+}
+
+/// Tells a page how many bytes of how many were read.
+pub fn report(progress: Option<&Function>, done: u64, all: u64) {
+    if let Some(progress) = progress {
+        // What a listener throws is not the model's fault.
+        let _ = progress.call2(&JsValue::NULL, &(done as f64).into(), &(all as f64).into());
+    }
 }
 
 /// Files by path.

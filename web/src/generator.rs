@@ -15,7 +15,7 @@ use crate::{
     chat,
     device::{Device, Dtype},
     error::{JsResult, invalid, thrown},
-    files::{JsFolder, ModelFiles},
+    files::{JsFolder, ModelFiles, report},
     options,
 };
 
@@ -113,12 +113,7 @@ impl Generator {
         let backend = device.decoder_backend(options.dtype)?;
         let dtype = backend.capabilities().matrices.name().to_lowercase();
         let load = GenerateOptions { context: options.context, sessions: 1, chunk: options.chunk };
-        let tell = |done: u64, all: u64| {
-            if let Some(progress) = &progress {
-                // What a listener throws is not the model's fault.
-                let _ = progress.call2(&JsValue::NULL, &(done as f64).into(), &(all as f64).into());
-            }
-        };
+        let tell = |done, all| report(progress.as_ref(), done, all);
         let (engine, chat) = match gguf {
             Some(name) => {
                 let file = open_gguf(&files, &name).await.map_err(thrown)?;

@@ -158,6 +158,11 @@ impl GenerateEngine {
         Ok(engine)
     }
 
+    /// Names of the GPU and its driver; `None` on a CPU.
+    pub fn adapter(&self) -> Option<(String, String)> {
+        self.gpu.as_ref().map(device::GpuHandle::adapter)
+    }
+
     /// Keeps what the GPU's driver compiled so far for the next start.
     pub fn save_pipelines(&self) {
         if let Some(context) = &self.gpu {
@@ -240,7 +245,7 @@ impl GenerateEngine {
         let context = options.context.unwrap_or_else(|| config.max_positions.min(USUAL_CONTEXT));
         let slots = options.sessions.max(1);
         let chunk = if options.chunk == 0 { USUAL_CHUNK } else { options.chunk }.min(context.max(1));
-        let total: u64 = source.names().iter().filter_map(|n| source.tensor(n)).map(|t| t.bytes).sum();
+        let total = source.total_bytes();
         let tell = |done: u64| {
             if let Some(progress) = progress {
                 progress(done.min(total), total);

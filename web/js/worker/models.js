@@ -78,7 +78,7 @@ export class LoadedModel {
             };
             const made =
                 files.kind === "embedding"
-                    ? await wasm.Embedder.load(device, files.files, given({ dtype, pooling, deterministic, maxBatchTokens }))
+                    ? await wasm.Embedder.load(device, files.files, given({ dtype, pooling, deterministic, maxBatchTokens }), told)
                     : await wasm.Generator.load(device, files.files, files.gguf ?? undefined, given({ dtype, context }), told);
             if (!compiling) {
                 progress.end();

@@ -22,7 +22,7 @@ pub enum SamplerOrder {
 /// Generates text with LFM2, Qwen3, Qwen2 and Llama models.
 ///
 /// The text alone goes to standard output; messages go to standard error. The exit status is 0 if all went well, 1 if
-/// something failed, 2 if the options make no sense.
+/// something failed, 2 if the command line could not be read.
 #[derive(Debug, Parser)]
 #[command(name = "lfm2-generate", version, max_term_width = 110)]
 pub struct Args {

@@ -4,13 +4,13 @@ mod args;
 mod prompt;
 mod report;
 
-use std::{cell::RefCell, io, path::Path, process::ExitCode, time::Instant};
+use std::{io, path::Path, process::ExitCode, time::Instant};
 
 use args::{Args, SamplerOrder};
 use clap::Parser;
 use inferencelayer::{
     Error, GenerateEngine, GenerateOptions, Result,
-    cli::{list, logging, model, progress::Bar, steps},
+    cli::{list, logging, model, progress::Loading, steps},
     device::DeviceOptions,
     engine::generate::{Order, Sampling},
     generate::{Finish, GenerateSettings, Session},
@@ -29,10 +29,7 @@ fn main() -> ExitCode {
         {
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => inferencelayer::cli::fail(&error),
     }
 }
 
@@ -87,11 +84,8 @@ fn open(args: &Args, path: &Path) -> Result<GenerateEngine> {
         threads: args.threads.map(Into::into),
     };
     let options = GenerateOptions { device, context: args.context, sessions: 1, chunk: args.chunk.get() };
-    let bar = RefCell::new(None::<Bar>);
-    let progress = |done: u64, total: u64| {
-        let mut bar = bar.borrow_mut();
-        bar.get_or_insert_with(|| Bar::new(Some(total), "loading")).update(done, "loading".into());
-    };
+    let bar = Loading::default();
+    let progress = |done, total| bar.tell(done, total);
     GenerateEngine::open_with_progress(path, &options, Some(&progress))
 }
 

@@ -141,5 +141,7 @@ pub fn logits(path: &Path, logits: &[f32], rows: usize) -> Result<()> {
     };
     let view = TensorView::new(Dtype::F32, shape, bytes).map_err(failed)?;
     let tensors = HashMap::from([("logits", view)]);
-    safetensors::serialize_to_file(tensors, None, path).map_err(failed)
+    let bytes = safetensors::serialize(tensors, None).map_err(failed)?;
+    // Not by a new file of this name: the path may be a pipe, a device or a link.
+    std::fs::write(path, bytes).map_err(Error::io(path))
 }
