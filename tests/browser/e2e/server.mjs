@@ -36,7 +36,7 @@ export class Server {
     log = [];
     sockets = new Set();
 
-    /** Serves a folder, or bytes, under a path. */
+    /** Serves a folder, bytes, or what another server has, under a path. */
     mount(path, what) {
         this.#mounts.set(path, what);
         return this;
@@ -75,6 +75,10 @@ export class Server {
         for (const [prefix, what] of [...this.#mounts].sort(([a], [b]) => b.length - a.length)) {
             if (Buffer.isBuffer(what) && path === prefix) return what;
             if (typeof what === "string" && path.startsWith(prefix)) {
+                if (what.startsWith("http://")) {
+                    const response = await fetch(`${what}/${path.slice(prefix.length)}`);
+                    return response.ok ? Buffer.from(await response.arrayBuffer()) : null;
+                }
                 const inside = normalize(path.slice(prefix.length));
                 if (inside.startsWith("..")) return null;
                 const file = join(what, inside);
