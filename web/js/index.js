@@ -10,7 +10,7 @@ export * from "./errors.js";
 /** Bundlers find the worker by this expression. */
 const client = new Client(() => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "inferencelayer" }));
 
-const OPTIONS = ["device", "dtype", "cache", "context", "hub", "sha256", "pooling", "deterministic", "maxBatchTokens"];
+const OPTIONS = ["device", "dtype", "cache", "context", "hub", "pooling", "deterministic", "maxBatchTokens"];
 
 /** What the worker is to load: a name, an address, or files. */
 function describe(source) {

@@ -12,6 +12,7 @@ use inferencelayer::{
         testing::quick_check,
     },
 };
+use js_sys::{Function, Promise};
 use serde::{Deserialize, Serialize};
 use wasm_bindgen::{JsValue, prelude::wasm_bindgen};
 
@@ -165,11 +166,25 @@ impl Device {
         options::write(&info)
     }
 
+    /// Done when the device has taken in what was handed to it so far: whoever uploads much waits for it now and then,
+    /// so that it does not pile up.
+    pub fn idle(&self) -> Promise {
+        Promise::new(&mut |resolve, _| match &self.gpu {
+            Some(gpu) => gpu.context.queue().on_submitted_work_done(move || settle(&resolve)),
+            None => settle(&resolve),
+        })
+    }
+
     /// Whether the device is gone, so that it has to be opened again.
     #[wasm_bindgen(getter)]
     pub fn lost(&self) -> bool {
         self.gpu.as_ref().is_some_and(|gpu| gpu.context.is_lost())
     }
+}
+
+fn settle(resolve: &Function) {
+    // A promise's functions do not throw.
+    let _ = resolve.call0(&JsValue::NULL);
 }
 
 /// `Backend`s are shared by `Arc`, which serves natively too; in a browser GPU objects stay on their thread.
@@ -251,8 +266,7 @@ async fn open_checked(options: &Options, auto: bool) -> Result<Result<Device, St
             return Ok(Ok(Device { gpu, check: Some(check), reason: None }));
         }
     }
-    let first = check.failures.join("; ");
-    let why =
-        format!("this adapter or its driver computes wrong, e.g. {first}; update the driver, or use the CPU");
+    let some = check.failures[..check.failures.len().min(3)].join("; ");
+    let why = format!("this adapter or its driver computes wrong ({some}); update the driver, or use the CPU");
     if auto { Ok(Err(why)) } else { Err(Error::NoAdapter(why)) }
 }

@@ -20,3 +20,9 @@ pub use embedder::Embedder;
 pub use generator::Generator;
 pub use kind::model_kind;
 pub use sha256::Sha256;
+
+/// Panics are bugs: the console says which.
+#[wasm_bindgen::prelude::wasm_bindgen(start)]
+pub fn start() {
+    std::panic::set_hook(Box::new(|panic| web_sys::console::error_1(&panic.to_string().into())));
+}

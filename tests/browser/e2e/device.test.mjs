@@ -153,6 +153,34 @@ test("unload frees all of a model and nothing else, twenty times over", async ()
     await page.context().close();
 });
 
+test("a worker that failed is started again at the next call", async () => {
+    const page = await pageWith(`
+        let armed = false;
+        new BroadcastChannel("spy").onmessage = () => (armed = true);
+        const submit = GPUQueue.prototype.submit;
+        GPUQueue.prototype.submit = function (...buffers) {
+            if (armed) throw new WebAssembly.RuntimeError("unreachable");
+            return submit.apply(this, buffers);
+        };`);
+    const { error, vectors, warnings } = await page.evaluate(
+        async ([url, texts]) => {
+            const warnings = [];
+            const model = await lib.load(url, { device: "webgpu" });
+            model.addEventListener("warning", ({ detail }) => warnings.push(detail.code));
+            new BroadcastChannel("spy").postMessage("break");
+            await new Promise((resolve) => setTimeout(resolve, 100));
+            const { error } = await outcome(() => model.embed(texts));
+            return { error, vectors: (await model.embed(texts)).map((v) => [...v]), warnings };
+        },
+        [`${server.url}/models/bert/`, texts],
+    );
+    assert.equal(error.name, "InferenceError");
+    assert.match(error.message, /the worker failed.*unreachable.*next call/);
+    assert.deepEqual(warnings, ["WorkerRestarted"]);
+    agrees(vectors);
+    await page.context().close();
+});
+
 test("packed dot products that are wrong are not used", async () => {
     const page = await pageWith(`
         const create = GPUDevice.prototype.createShaderModule;

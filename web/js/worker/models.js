@@ -66,7 +66,7 @@ export class LoadedModel {
         const { wasm } = this;
         const { device, info } = await openDevice(wasm, kind);
         this.device = device;
-        const inner = await obtain(this.source, { signal, progress, keep: cache !== false, hub, wasm }, async (files) => {
+        const inner = await obtain(this.source, { signal, progress, keep: cache !== false, hub, wasm, device }, async (files) => {
             const weights = Object.entries(files.files).filter(([path]) => /\.(gguf|safetensors)$/.test(path));
             progress.begin("upload", weights.reduce((sum, [, file]) => sum + file.size, 0));
             let compiling = false;

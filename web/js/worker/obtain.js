@@ -6,7 +6,7 @@ import { gather, locate, parts } from "./locate.js";
 import * as store from "./store/index.js";
 import { turn } from "./rpc.js";
 
-/** Bytes that are read before the event loop and the GPU's queue get a turn. */
+/** Bytes that are read before the event loop gets a turn and the device may catch up. */
 const STRIDE = 16 << 20;
 
 /**
@@ -26,7 +26,7 @@ const STRIDE = 16 << 20;
  * Obtains a model's files and gives them to `use`.
  * @template T
  * @param {any} source
- * @param {{signal: AbortSignal, progress: import("./progress.js").Progress, keep: boolean, hub?: string, wasm: any}} context
+ * @param {{signal: AbortSignal, progress: import("./progress.js").Progress, keep: boolean, hub?: string, wasm: any, device: any}} context
  * @param {(files: Obtained) => Promise<T>} use
  * @returns {Promise<T>}
  */
@@ -117,7 +117,7 @@ async function text(entry, path) {
 }
 
 /** Opens what was ensured. */
-async function open({ entry, located, kind, cached }, { signal, progress }) {
+async function open({ entry, located, kind, cached }, context) {
     const readers = [];
     const paths = [...entry.files.keys()];
     const files = {};
@@ -138,7 +138,7 @@ async function open({ entry, located, kind, cached }, { signal, progress }) {
             if (!reader) throw new Error(`${path}: the file vanished from the cache; load the model again`);
             readers.push(reader);
             obtained.bytes += reader.size;
-            files[path] = paced(reader, path, obtained, signal, progress);
+            files[path] = paced(reader, path, obtained, context);
         }
     } catch (error) {
         obtained.close();
@@ -150,7 +150,7 @@ async function open({ entry, located, kind, cached }, { signal, progress }) {
 const isWeights = (path) => /\.(gguf|safetensors)$/.test(path);
 
 /** Reads with turns for the event loop, progress and an end when nobody waits any more. */
-function paced(reader, path, obtained, signal, progress) {
+function paced(reader, path, obtained, { signal, progress, device }) {
     let since = 0;
     return {
         size: reader.size,
@@ -160,6 +160,7 @@ function paced(reader, path, obtained, signal, progress) {
                 since += length;
                 if (since >= STRIDE) {
                     since = 0;
+                    await device.idle();
                     await turn();
                 }
                 const bytes = await reader.read(offset, length);
@@ -174,7 +175,7 @@ function paced(reader, path, obtained, signal, progress) {
 }
 
 /** Files that a page holds: a folder's, or a GGUF model's. */
-async function fromPage(given, { signal, progress, wasm }) {
+async function fromPage(given, context) {
     const byPath = new Map(given.map(({ path, file }) => [path, file]));
     const gguf = [...byPath.keys()].filter((path) => path.endsWith(".gguf"));
     const first = gguf.find((path) => parts(path)[0] === path) ?? gguf[0];
@@ -194,7 +195,7 @@ async function fromPage(given, { signal, progress, wasm }) {
     const add = (path, file) => {
         bytes += file.size;
         const reader = { size: file.size, read: async (at, n) => new Uint8Array(await file.slice(at, at + n).arrayBuffer()) };
-        read[path] = paced(reader, path, obtained, signal, progress);
+        read[path] = paced(reader, path, obtained, context);
     };
     if (first) {
         for (const path of gguf) add(path.split("/").pop(), byPath.get(path));
@@ -216,7 +217,7 @@ async function fromPage(given, { signal, progress, wasm }) {
             },
             text: (path) => byPath.get(prefix + path).text(),
         };
-        obtained.kind = await gather(files, wasm.modelKind);
+        obtained.kind = await gather(files, context.wasm.modelKind);
         obtained.name = prefix.split("/").filter(Boolean).pop() ?? "files";
     }
     obtained.bytes = bytes;
