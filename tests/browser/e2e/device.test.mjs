@@ -175,7 +175,7 @@ test("a worker that failed is started again at the next call", async () => {
         [`${server.url}/models/bert/`, texts],
     );
     assert.equal(error.name, "InferenceError");
-    assert.match(error.message, /the worker failed.*unreachable.*next call/);
+    assert.match(error.message, /the engine stopped \(unreachable\); the next call starts it again/);
     assert.deepEqual(warnings, ["WorkerRestarted"]);
     agrees(vectors);
     await page.context().close();

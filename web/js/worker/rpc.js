@@ -57,6 +57,14 @@ export class Call {
 export function serve(methods) {
     /** @type {Map<number, Call>} */
     const calls = new Map();
+    // Where the module traps in the middle of a future, nobody's promise says so.
+    const trap = (event, error) => {
+        if (!(error instanceof WebAssembly.RuntimeError)) return;
+        event.preventDefault();
+        postMessage({ crashed: crash(error) });
+    };
+    addEventListener("error", (event) => trap(event, event.error));
+    addEventListener("unhandledrejection", (event) => trap(event, event.reason));
     globalThis.onmessage = async ({ data }) => {
         if (data.cancel) return calls.get(data.cancel)?.abort();
         if (data.ack) return calls.get(data.ack)?.taken();
@@ -65,7 +73,6 @@ export function serve(methods) {
         try {
             postMessage({ id: data.id, value: await methods[data.method](call, ...data.args) });
         } catch (error) {
-            // A trap leaves the module in no state to go on.
             if (error instanceof WebAssembly.RuntimeError) postMessage({ crashed: crash(error) });
             else postMessage({ id: data.id, error: pack(error) });
         } finally {
@@ -74,6 +81,7 @@ export function serve(methods) {
     };
 }
 
+/** A trap leaves the module in no state to go on. */
 function crash(error) {
     const memory = /memory|allocat/i.test(error.message);
     const message = memory
