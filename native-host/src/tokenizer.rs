@@ -6,6 +6,8 @@
 mod gguf;
 mod guard;
 
+use std::borrow::Cow;
+
 use inferencelayer_engine::checkpoint::{Folder, read_text};
 use serde::Deserialize;
 use tokenizers::{
@@ -241,9 +243,11 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer`.
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>> {
-        let mut inner = self.inner.clone();
-        inner.with_truncation(None).map_err(|e| Error::Tokenizer(e.to_string()))?;
-        let encoded = guarded(|| inner.encode_fast(text, false)).map_err(Error::Tokenizer)?;
+        let mut whole = Cow::Borrowed(&self.inner);
+        if whole.get_truncation().is_some() {
+            whole.to_mut().with_truncation(None).map_err(|e| Error::Tokenizer(e.to_string()))?;
+        }
+        let encoded = guarded(|| whole.encode_fast(text, false)).map_err(Error::Tokenizer)?;
         Ok(encoded.get_ids().to_vec())
     }
 

@@ -267,6 +267,7 @@ async fn open_checked(options: &Options, auto: bool) -> Result<Result<Device, St
         }
     }
     let some = check.failures[..check.failures.len().min(3)].join("; ");
-    let why = format!("this adapter or its driver computes wrong ({some}); update the driver, or use the CPU");
+    let why =
+        format!("this adapter or its driver computes wrong ({some}); update the driver, or use the CPU");
     if auto { Ok(Err(why)) } else { Err(Error::NoAdapter(why)) }
 }

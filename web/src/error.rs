@@ -37,7 +37,7 @@ pub fn thrown(error: impl Into<Error>) -> JsValue {
             EngineError::Input(_) => "InvalidInput",
             _ => "Error",
         },
-        Error::Input(_) | Error::Tokenizer(_) => "InvalidInput",
+        Error::Input(_) | Error::Tokenizer(_) | Error::Template { .. } => "InvalidInput",
         _ => "Error",
     };
     named(name, &error.to_string())

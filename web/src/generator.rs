@@ -3,16 +3,16 @@
 use async_lock::Mutex;
 use inferencelayer::{
     GenerateEngine, GenerateOptions,
+    chat::Chat,
     engine::{checkpoint::open_gguf, generate::Sampling},
     generate::{Finish, GenerateSettings, Session},
 };
-use js_sys::{Array, Function, Promise, Uint32Array};
+use js_sys::{Array, Function, JSON, Promise, Uint32Array};
 use serde::{Deserialize, Serialize};
 use wasm_bindgen::{JsCast, JsValue, prelude::wasm_bindgen};
 use wasm_bindgen_futures::JsFuture;
 
 use crate::{
-    chat,
     device::{Device, Dtype},
     error::{JsResult, invalid, thrown},
     files::{JsFolder, ModelFiles, report},
@@ -90,7 +90,6 @@ pub struct Generator {
     engine: GenerateEngine,
     /// Answers one at a time; what a prompt shares with the answer before is not computed again.
     session: Mutex<Session>,
-    chat: chat::Chat,
     dtype: String,
 }
 
@@ -114,19 +113,16 @@ impl Generator {
         let dtype = backend.capabilities().matrices.name().to_lowercase();
         let load = GenerateOptions { context: options.context, sessions: 1, chunk: options.chunk };
         let tell = |done, all| report(progress.as_ref(), done, all);
-        let (engine, chat) = match gguf {
+        let engine = match gguf {
             Some(name) => {
                 let file = open_gguf(&files, &name).await.map_err(thrown)?;
-                let engine = GenerateEngine::load_gguf(&file, backend, &load, false, Some(&tell)).await;
-                (engine.map_err(thrown)?, chat::Chat::from_gguf(&file)?)
+                GenerateEngine::load_gguf(&file, backend, &load, false, Some(&tell)).await
             }
-            None => {
-                let engine = GenerateEngine::load_folder(&files, backend, &load, false, Some(&tell)).await;
-                (engine.map_err(thrown)?, chat::Chat::from_folder(&files).await?)
-            }
+            None => GenerateEngine::load_folder(&files, backend, &load, false, Some(&tell)).await,
         };
+        let engine = engine.map_err(thrown)?;
         let session = Mutex::new(engine.session().map_err(thrown)?);
-        Ok(Generator { engine, session, chat, dtype })
+        Ok(Generator { engine, session, dtype })
     }
 
     /// Generates text after a prompt (a string, or a Uint32Array of token ids) and calls `part` with each token's
@@ -164,13 +160,17 @@ impl Generator {
         options::write(&Usage { prompt_tokens: ids.len(), completion_tokens: count, finish_reason: finish })
     }
 
-    /// The prompt of a conversation: `messages` as `[{role, content}]`, by the model's own template.
+    /// Token ids of a chat by the model's own template: `{messages, tools, ...}`, further keys being variables of the
+    /// template.
     ///
     /// # Errors
     /// For a model without a chat template, or messages that it does not take.
-    #[wasm_bindgen(js_name = chatPrompt)]
-    pub fn chat_prompt(&self, messages: JsValue, settings: JsValue) -> JsResult<String> {
-        self.chat.render(&messages, &settings)
+    #[wasm_bindgen(js_name = chatIds)]
+    pub fn chat_ids(&self, chat: &JsValue) -> JsResult<Vec<u32>> {
+        let text = JSON::stringify(chat).ok().and_then(|text| text.as_string());
+        let text = text.ok_or_else(|| invalid("messages: expected a list of plain objects"))?;
+        let chat = Chat::parse("messages", &text).map_err(|e| invalid(e.to_string()))?;
+        self.engine.chat_ids(&chat).map_err(thrown)
     }
 
     /// Token ids of a text.
@@ -179,15 +179,6 @@ impl Generator {
     /// For a model without a tokenizer.
     pub fn tokenize(&self, text: &str) -> JsResult<Vec<u32>> {
         Ok(self.engine.tokenizer().map_err(thrown)?.encode(text).map_err(thrown)?.ids)
-    }
-
-    /// Token ids of a text that holds its special tokens already, such as a conversation's prompt.
-    ///
-    /// # Errors
-    /// As [`Generator::tokenize`].
-    #[wasm_bindgen(js_name = tokenizeRendered)]
-    pub fn tokenize_rendered(&self, text: &str) -> JsResult<Vec<u32>> {
-        self.engine.tokenizer().map_err(thrown)?.encode_rendered(text).map_err(thrown)
     }
 
     /// Text of token ids, special tokens left out.
@@ -206,7 +197,7 @@ impl Generator {
             context: self.engine.context(),
             vocabulary: config.vocab,
             dtype: self.dtype.clone(),
-            chat: self.chat.is_there(),
+            chat: self.engine.chat_templates().is_ok(),
         })
     }
 

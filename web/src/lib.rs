@@ -5,7 +5,6 @@
 //! code here: it is the crate `inferencelayer` with another front.
 #![cfg(target_arch = "wasm32")]
 
-mod chat;
 mod device;
 mod embedder;
 mod error;

@@ -93,6 +93,8 @@ export interface Tool {
 export interface ChatOptions extends GenerateOptions {
     /** Functions that the model may ask for, if its template knows them. */
     tools?: Tool[];
+    /** What else the template asks for, such as `enable_thinking`. */
+    template?: Record<string, unknown>;
 }
 
 export interface Message {

@@ -63,8 +63,8 @@ serve({
         return answer(find(handle, "generation", "generate"), call, () => ids, options);
     },
 
-    chat(call, handle, messages, { tools, ...options }) {
-        const prompt = (inner) => inner.tokenizeRendered(inner.chatPrompt(messages, { tools }));
+    chat(call, handle, messages, { tools, template, ...options }) {
+        const prompt = (inner) => inner.chatIds({ ...template, messages, tools });
         return answer(find(handle, "generation", "chat"), call, prompt, options);
     },
 
