@@ -83,6 +83,7 @@ impl GpuHandle {
 /// # Errors
 /// `NoAdapter` if a GPU is asked for and there is none; `Unsupported` for a dtype that the device does not have.
 pub(crate) fn open(options: &DeviceOptions) -> Result<Opened> {
+    check(options)?;
     match options.device {
         Device::Gpu => open_gpu(open_context(options)?, options.dtype),
         Device::Cpu => open_cpu(options),
@@ -113,6 +114,7 @@ pub(crate) fn open(options: &DeviceOptions) -> Result<Opened> {
 /// # Errors
 /// As [`open`].
 pub(crate) fn open_decoder(options: &DeviceOptions) -> Result<Opened> {
+    check(options)?;
     let as_is = options.dtype.is_none() || options.dtype == Some(Dtype::AsIs);
     let floats = if as_is { None } else { options.dtype };
     let gpu = |context: Arc<GpuContext>| {
@@ -146,6 +148,18 @@ pub(crate) fn open_decoder(options: &DeviceOptions) -> Result<Opened> {
             Err(error) => Err(error),
         },
     }
+}
+
+/// What makes no sense on any device.
+fn check(options: &DeviceOptions) -> Result<()> {
+    if let Some(threads) = options.threads.filter(|threads| !(1..=MAX_THREADS).contains(threads)) {
+        let why = format!("{threads} threads: 1 to {MAX_THREADS} are possible");
+        return Err(EngineError::Input(why).into());
+    }
+    if options.adapter != AdapterChoice::Best && matches!(options.device, Device::Cpu | Device::Reference) {
+        log::warn!("an adapter is a GPU: it is not used on the CPU");
+    }
+    Ok(())
 }
 
 fn no_int8() -> Error {
@@ -187,10 +201,6 @@ fn open_cpu(options: &DeviceOptions) -> Result<Opened> {
         }
     };
     let threads = match options.threads {
-        Some(threads) if threads == 0 || threads > MAX_THREADS => {
-            let why = format!("{threads} threads: 1 to {MAX_THREADS} are possible");
-            return Err(EngineError::Input(why).into());
-        }
         Some(threads) => Threads::new(threads),
         None => Threads::for_machine(),
     }

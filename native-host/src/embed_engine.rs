@@ -109,7 +109,12 @@ impl EmbedEngine {
         options: &EmbedOptions,
         progress: Option<&dyn Fn(u64, u64)>,
     ) -> Result<Self> {
-        let folder = crate::folder::DiskFolder::open(checkpoint_dir)?;
+        let path = checkpoint_dir.as_ref();
+        if is_gguf(path) {
+            let why = "a GGUF model generates text, it does not embed: use lfm2-generate or GenerateEngine";
+            return Err(Error::Input(format!("{}: {why}", path.display())));
+        }
+        let folder = crate::folder::DiskFolder::open(path)?;
         let opened = device::open(device)?;
         let loading = Self::load(&folder, opened.backend, max_batch_tokens, options, progress);
         let mut engine = inferencelayer_engine::task::block_on(loading)?;
@@ -133,6 +138,11 @@ impl EmbedEngine {
     /// `Unsupported` where steps cannot be measured (on a CPU, or a GPU without timestamps); as [`EmbedEngine::encode`].
     pub fn profile(&mut self, batch: &EncBatch) -> Result<Vec<inferencelayer_engine::backend::StepTime>> {
         Ok(self.embedder.profile(batch)?)
+    }
+
+    /// Names of the GPU and its driver; `None` on a CPU.
+    pub fn adapter(&self) -> Option<(String, String)> {
+        self.context.as_ref().map(device::GpuHandle::adapter)
     }
 
     /// Keeps what the GPU's driver compiled so far for the next start.
@@ -316,6 +326,16 @@ pub fn pooled(out: EmbedOut) -> Result<Vec<Vec<f32>>> {
         EmbedOut::Pooled(vectors) => Ok(vectors),
         other => Err(Error::Input(format!("the model gives no pooled vectors but {other:?}"))),
     }
+}
+
+/// Whether a path is a GGUF file, or a folder with one and without config.json.
+#[cfg(not(target_arch = "wasm32"))]
+fn is_gguf(path: &Path) -> bool {
+    let named = |path: &Path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
+    if !path.is_dir() || path.join("config.json").exists() {
+        return named(path);
+    }
+    std::fs::read_dir(path).is_ok_and(|files| files.flatten().any(|file| named(&file.path())))
 }
 
 async fn read_config(folder: &dyn Folder, path: &str) -> Result<EncoderConfig> {

@@ -11,16 +11,20 @@ use serde_json::Value;
 
 use crate::support::Run;
 
-fn fixture(name: &str) -> PathBuf {
+pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
 }
 
-/// Runs the program on the slow backend that is always there.
-fn run(model: &Path, args: &[&str]) -> Run {
+/// The program on the slow backend that is always there.
+pub fn command(model: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lfm2-generate"));
     command.args(["--device", "reference", "--model"]).arg(model).args(args);
     command.env("HF_HUB_OFFLINE", "1").env("HF_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/hf"));
-    let output = command.stdin(Stdio::null()).output().expect("the program starts");
+    command
+}
+
+pub fn run(model: &Path, args: &[&str]) -> Run {
+    let output = command(model, args).stdin(Stdio::null()).output().expect("the program starts");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     Run { status: output.status.code(), stdout: output.stdout, stderr }
 }
@@ -42,12 +46,12 @@ fn joined(ids: &[u32]) -> String {
     ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn json(run: Run) -> Value {
+pub fn json(run: Run) -> Value {
     let run = run.succeeds();
     serde_json::from_slice(&run.stdout).unwrap_or_else(|e| panic!("{e}: {:?}", run.stdout))
 }
 
-fn list(value: &Value) -> Vec<u32> {
+pub fn list(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect()
 }
 

@@ -36,7 +36,7 @@ impl Run {
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lfm2-embed"));
-    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(args);
     // Nothing is fetched, and nothing is written outside the target folder.
     command.env("HF_HUB_OFFLINE", "1").env("HF_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/hf"));
     command.env("INFERENCELAYER_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
@@ -68,7 +68,8 @@ pub fn run_without_gpu(args: &[&str], input: &[u8]) -> Run {
     run_command(command, input)
 }
 
-fn run_command(mut command: Command, input: &[u8]) -> Run {
+pub fn run_command(mut command: Command, input: &[u8]) -> Run {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
     let (mut stdin, input) = (child.stdin.take().expect("piped"), input.to_vec());
     // A program that stops early closes its input.

@@ -49,7 +49,8 @@ pub struct Slot(pub usize);
 pub struct Choice {
     pub slot: Slot,
     pub token: u32,
-    /// Natural logarithm of its probability before temperature and filters.
+    /// Natural logarithm of its probability before temperature and filters. Not finite if the logits are not: then
+    /// the token means nothing, and it is the last.
     pub log_probability: f32,
     /// Where it stands in its sequence.
     pub position: usize,
@@ -381,7 +382,8 @@ impl Generator {
                 sequence.ids.push(pending);
                 sequence.prompted.push(false);
             }
-            let last = sequence.stop.contains(&token) || position + 1 >= sequence.limit;
+            let broken = !row[1].is_finite();
+            let last = broken || sequence.stop.contains(&token) || position + 1 >= sequence.limit;
             if last {
                 sequence.live = false;
                 // Steps ahead went elsewhere, or were not submitted.

@@ -16,6 +16,7 @@ mod chain;
 mod experts;
 mod gguf;
 mod linear;
+mod quick;
 mod random;
 mod rows;
 mod run;
@@ -39,6 +40,7 @@ pub use build::tiles;
 use build::{Builder, Sizes};
 pub use chain::in_flight;
 pub use gguf::GgufWriter;
+pub use quick::{Wrong, quick_cases, quick_check};
 pub use random::Random;
 pub use run::{Deviation, compare};
 

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    io::IsTerminal,
+    io::{IsTerminal, Write as _},
     time::{Duration, Instant},
 };
 
@@ -110,6 +110,11 @@ impl crate::hub::Progress for Transfers {
     fn begin(&self, what: &str, done: u64, total: Option<u64>) {
         let mut bar = Bar::at_once(total, what);
         bar.advance(done);
+        if !bar.wanted {
+            // In a log, one line instead of a bar.
+            let size = total.map_or(String::new(), |bytes| format!(" ({})", indicatif::HumanBytes(bytes)));
+            let _ = writeln!(std::io::stderr(), "{what}{size} …");
+        }
         *self.bar() = Some(bar);
     }
 

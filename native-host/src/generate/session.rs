@@ -144,6 +144,9 @@ impl Session {
         // The generator is free for other sessions between polls.
         let choice = poll_fn(|cx| lock(&shared).poll_choice(slot, cx)).await?;
         let Some(choice) = choice else { return Ok(None) };
+        if !choice.log_probability.is_finite() {
+            return Err(EngineError::NotFinite("what the model says of the next token".into()).into());
+        }
         self.history.push(choice.token);
         let finish = match (stop.contains(&choice.token), choice.last) {
             (true, _) => Some(Finish::Stop),

@@ -1,8 +1,11 @@
 //! `lfm2-generate`: a prompt in, text out.
 
 mod args;
+mod interactive;
+mod interrupt;
 mod prompt;
 mod report;
+mod terminal;
 
 use std::{io, path::Path, process::ExitCode, time::Instant};
 
@@ -29,10 +32,7 @@ fn main() -> ExitCode {
         {
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => inferencelayer::cli::fail(&error),
     }
 }
 
@@ -47,9 +47,14 @@ fn run(args: &Args) -> Result<()> {
     let engine = open(args, &path)?;
     let load = start.elapsed();
     log::info!("{} on {}", path.display(), engine.device_name());
-    let ids = prompt.ids(&engine, args)?;
     let mut session = engine.session()?;
-    let mut answer = generate(args, &engine, &mut session, ids)?;
+    if let Prompt::Interactive(chat) = prompt {
+        let ended = interactive::run(args, &engine, &mut session, chat);
+        engine.save_pipelines();
+        return ended;
+    }
+    let ids = prompt.ids(&engine, args)?;
+    let mut answer = generate(args, &engine, &mut session, ids, &|| false)?;
     answer.timings.load = load;
     answer.memory = engine.memory();
     engine.save_pipelines();
@@ -112,7 +117,14 @@ fn settings(args: &Args, engine: &GenerateEngine) -> GenerateSettings {
     GenerateSettings { sampling, max_tokens: args.max_tokens, stop, ignore_eos }
 }
 
-fn generate(args: &Args, engine: &GenerateEngine, session: &mut Session, ids: Vec<u32>) -> Result<Answer> {
+/// Generates and prints an answer, which ends where `stop` says so.
+fn generate(
+    args: &Args,
+    engine: &GenerateEngine,
+    session: &mut Session,
+    ids: Vec<u32>,
+    stop: &dyn Fn() -> bool,
+) -> Result<Answer> {
     let mut answer = Answer { prompt_ids: ids, ..Answer::default() };
     let ids = answer.prompt_ids.clone();
     let start = Instant::now();
@@ -140,6 +152,7 @@ fn generate(args: &Args, engine: &GenerateEngine, session: &mut Session, ids: Ve
     match engine.tokenizer() {
         Ok(_) => {
             let mut text = String::new();
+            let mut stopped = false;
             for piece in engine.answer(session, &ids, &settings)? {
                 let piece = piece?;
                 take(piece.id, piece.finish);
@@ -147,11 +160,15 @@ fn generate(args: &Args, engine: &GenerateEngine, session: &mut Session, ids: Ve
                     report::print(&piece.text)?;
                 }
                 text += &piece.text;
+                if stop() {
+                    stopped = true;
+                    break;
+                }
             }
             if !args.json {
                 report::print("\n")?;
             }
-            answer.text = Some(text);
+            (answer.text, answer.stopped) = (Some(text), stopped);
         }
         // Without a tokenizer, ids are all there is.
         Err(_) => {

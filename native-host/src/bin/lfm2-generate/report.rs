@@ -30,6 +30,8 @@ pub struct Answer {
     /// `None` for a model without a tokenizer.
     pub text: Option<String>,
     pub finish: Option<Finish>,
+    /// The user did not want more of it.
+    pub stopped: bool,
     pub timings: Timings,
     /// Bytes held by the backend.
     pub memory: u64,
@@ -113,7 +115,7 @@ pub fn json(answer: &Answer) -> Result<()> {
     print(&(text + "\n"))
 }
 
-/// Times and memory, for people.
+/// Times and memory, for people. An answer in the middle of a chat has no time of loading.
 pub fn stats(answer: &Answer) -> String {
     let Timings { load, prefill, decode } = answer.timings;
     let mut text = String::new();
@@ -121,7 +123,9 @@ pub fn stats(answer: &Answer) -> String {
         let rate = rate.map_or_else(String::new, |r| format!(", {tokens} tokens, {r:.1} tokens/s"));
         let _ = writeln!(text, "{what:>12} {:9.1} ms{rate}", time.as_secs_f64() * 1e3);
     };
-    line("load", load, 0, None);
+    if load > Duration::ZERO {
+        line("load", load, 0, None);
+    }
     line("first token", prefill, answer.prompt_ids.len(), answer.prefill_rate());
     line("decode", decode, answer.ids.len().saturating_sub(1), answer.decode_rate());
     let _ = writeln!(text, "{:>12} {:9.1} MB", "memory", answer.memory as f64 / 1e6);
@@ -141,5 +145,7 @@ pub fn logits(path: &Path, logits: &[f32], rows: usize) -> Result<()> {
     };
     let view = TensorView::new(Dtype::F32, shape, bytes).map_err(failed)?;
     let tensors = HashMap::from([("logits", view)]);
-    safetensors::serialize_to_file(tensors, None, path).map_err(failed)
+    let bytes = safetensors::serialize(tensors, None).map_err(failed)?;
+    // Not by a new file of this name: the path may be a pipe, a device or a link.
+    std::fs::write(path, bytes).map_err(Error::io(path))
 }
