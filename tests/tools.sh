@@ -14,6 +14,7 @@ binaryen=132.0.0
 esbuild=0.28.2
 typescript=7.0.2
 playwright=1.65.1
+axe=4.14.1
 vite=8.4.0
 # The command and the library must be of one version.
 wasm_bindgen=$(grep -A1 '^name = "wasm-bindgen"$' "$root/Cargo.lock" | sed -n 's/^version = "\(.*\)"$/\1/p')

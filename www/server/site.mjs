@@ -24,7 +24,11 @@ export async function buildPackage(root) {
     const dist = join(root, "web/dist");
     if (!(await stat(join(dist, "index.js")).catch(() => null))) {
         console.log("building the package (web/build); this takes some minutes");
-        process.stdout.write(await output(join(root, "web/build"), []));
+        process.stdout.write(
+            await output(join(root, "web/build"), []).catch((error) => {
+                throw new Error(`${error.message}; tests/setup installs the tools that it needs`);
+            }),
+        );
     }
     return dist;
 }
