@@ -236,11 +236,13 @@ test("screen readers hear sentences, not each token", async () => {
         mock.answer = "One sentence here. ".repeat(150);
         mock.pause = 20;
     });
+    const started = Date.now();
     await say("Hello");
     await idle();
+    const most = (Date.now() - started) / 4000 + 1;
     const heard = await page.evaluate(() => window.heard);
     const told = heard.filter((text) => text.includes("sentence"));
-    assert.ok(told.length >= 2 && told.length <= 6, `${told.length}`);
+    assert.ok(told.length >= 2 && told.length <= most, `${told.length}`);
     assert.match(told.at(-1), /End of the answer\.$/);
     for (const text of told.slice(0, -1)) assert.match(text, /\.$/);
     assert.equal(told.join(" ").match(/One sentence here/g).length, 150);

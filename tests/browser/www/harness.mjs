@@ -80,7 +80,8 @@ export function launch() {
  */
 export async function open(browser, url, { workers = false, ...options } = {}) {
     const context = await browser.newContext({ serviceWorkers: workers ? "allow" : "block", ...options });
-    context.setDefaultTimeout(30_000);
+    // Busy machines stand still for a while now and then.
+    context.setDefaultTimeout(120_000);
     const page = await context.newPage();
     watch(page, new URL(url).origin);
     await page.goto(url);
