@@ -3,18 +3,24 @@
 //! permute C f32 f16
 //! permute Y f32 f16 q8 split
 //! permute PIECES 1 2 3 4
-//! permute GROUP 2 3 4
+//! permute GROUP 1 2 3 4
 //! permute JOIN 1 2 4
+//! permute THREADS 256 512
+//! permute STORE 0 1
+//! permute Q_NORM 0 1
+//! permute K_NORM 0 1
 // Attention of single rows by a paged cache, for adapters with subgroups of at least 8.
 //
 // Eight neighbouring invocations, a team, take KEYS keys at a time, eight values of each key an invocation, PIECES of
-// those 64 values apart; they share nothing with the other 31 teams but the end. So all loads of a step are in flight
+// those 64 values apart; they share nothing with the other teams but the end. So all loads of a step are in flight
 // together, keys and values are read once for all query heads of the workgroup, and there is no barrier in the loop.
 // Softmax is online in each team (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018); at the end
 // the teams' sums are added in a fixed order: JOIN neighbouring teams, which lie in one subgroup, by shuffles, then
 // those through workgroup memory. Which team a key belongs to follows from its position.
-#define THREADS 256
-#define TEAMS 32
+//
+// STORE: q holds all heads as they were projected (lib/fresh.wgsl); the first workgroup of a key head's stores the row's
+// key and value, and whoever needs them takes them from workgroup memory. Rows are of different slots.
+#define TEAMS $THREADS/8
 #define KEYS 8/$PIECES
 #define HALF $KEYS/2
 #define QUARTER $KEYS/4
@@ -28,13 +34,21 @@
 #else
 #define UNITS $GROUP*$OCTETS
 #endif
+#elif GROUP == 1
+#if PIECES == 1
+#define UNITS 4
+#elif PIECES == 2
+#define UNITS 4
+#else
+#define UNITS 8
+#endif
 #else
 #define UNITS $GROUP*$OCTETS
 #endif
 #define UNITS_2 $UNITS/2
 #define UNITS_4 $UNITS/4
 #define SHARE $UNITS/$JOIN
-#define JOINED 32/$JOIN
+#define JOINED $TEAMS/$JOIN
 #define WIDTH 8*$JOIN
 // How many of them go through workgroup memory at a time.
 #if SHARE == 1
@@ -78,6 +92,10 @@ fn high(v: Octet) -> vec4<f32> {
 }
 #endif
 
+#if STORE
+#import fresh
+#endif
+
 var<workgroup> sums: array<vec4<f32>, $CHUNK * $THREADS>;
 var<workgroup> results: array<f32, $GROUP * 64 * $PIECES>;
 var<workgroup> maxima: array<Heads, $JOINED>;
@@ -98,6 +116,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let octets = params.d4 / 2u;
     var q: array<array<vec4<f32>, $OCTETS>, $GROUP>;
     var o: array<vec4<f32>, $UNITS>;
+#if !STORE
     #unroll h $GROUP
     #unroll p $PIECES
     if $hu < place.heads && lane + 8u * $pu < octets {
@@ -107,6 +126,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     #end
     #end
+#endif
     // Invocations past the head's end repeat its last values; their sums are dropped.
     let key_at = place.kv_head * octets;
     let value_at = params.value4 / 2u + key_at;
@@ -131,6 +151,32 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
             #end
         }
+#if STORE
+        // After the first loads were asked for.
+        if block == place.first {
+            freshen(place, place.last == place.position && group.x % params.parts == 0u, thread);
+            #unroll h $GROUP
+            #unroll p $PIECES
+            if $hu < place.heads && lane + 8u * $pu < octets {
+                let at = $hu * params.d4 + 2u * (lane + 8u * $pu);
+                q[$h][2 * $p] = fresh[at] * params.scale;
+                q[$h][2 * $p + 1] = fresh[at + 1u] * params.scale;
+            }
+            #end
+            #end
+        }
+        // The row's own key may not have reached the cache yet.
+        if place.last == place.position && first <= place.last && place.last < first + $KEYSu {
+            #unroll j $KEYS
+            if first + $ju == place.last {
+                #unroll p $PIECES
+                k[$j * $PIECES + $p] = fresh_octet($GROUPu, min(lane + 8u * $pu, octets - 1u));
+                v[$j * $PIECES + $p] = fresh_octet($GROUPu + 1u, min(lane + 8u * $pu, octets - 1u));
+                #end
+            }
+            #end
+        }
+#endif
         var s: array<Heads, $KEYS>;
         #unroll j $KEYS
         #unroll p $PIECES

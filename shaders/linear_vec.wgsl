@@ -11,6 +11,15 @@
 //! permute OUTS 1 2 4
 //! permute UNROLL 1 2 4 8
 //! permute SUBGROUPS 0 1
+//! permute NORM none layer rms
+//! permute SOURCE f32 f16
+//! permute HELD 1 2 4
+//! permute HALVES 2 128
+//! permute TAPS 0 2 3 4 8
+//! permute EXPERTS none gated linear
+//! permute SCORING given softmax sigmoid
+//! permute R_BIAS 0 1
+//! permute NORMALIZE 0 1
 // Linear for few rows, where all time goes into reading w: LANES neighbouring invocations make OUTS neighbouring
 // outputs of ROWS rows, with UNROLL units of each row of w on their way before the first is used.
 //
@@ -18,6 +27,16 @@
 // then the LANES sums are added: the order depends on LANES and SUBGROUPS alone. SUBGROUPS: subgroups are at least as
 // wide as LANES. For y in 8-bit blocks a workgroup makes 32 outputs.
 // Grid: x and y = the workgroups for n folded by row_grid, z = ceil(rows / ROWS).
+//
+// NORM: x is what that makes of `source`. A workgroup normalises its rows itself, into workgroup memory, while the
+// first weights are on their way; to do so less often, it makes the outputs of every row_grid-th workgroup too.
+//
+// TAPS: w's rows are the thirds B, C and x of a gated short convolution (short_conv.wgsl), which makes the outputs of
+// them; rows are of different slots. Without GATED, biases, activation and residual.
+//
+// EXPERTS: of ROWS = 1. gated: w's rows are each expert's gate and up rows, y has the chosen experts' outputs side by
+// side. linear: y is the sum of the chosen experts' outputs for their parts of x, times their weights. SCORING: the
+// choice is made here, by a router's logits, and left in `routes`; or it is given there.
 #if X == q8
 // 8-bit blocks multiply blocks alone.
 #if W == f32
@@ -34,10 +53,22 @@
 #define OUTPUTS 128/$LANES*$OUTS
 #endif
 #define QUADS $OUTPUTS/4
-#if GATED
+#if TAPS
+#define SIDES 3
+#define KEPT $TAPS-1
+#elif GATED
 #define SIDES 2
 #else
 #define SIDES 1
+#endif
+#if NORM != none
+#define HOLDS 1
+#endif
+#if EXPERTS != none
+#define OF_EXPERTS 1
+#if SCORING != given
+#define CHOOSES 1
+#endif
 #endif
 #define SUMS $ROWS*$OUTS*$SIDES
 #define Q8_THREADS $THREADS
@@ -45,8 +76,44 @@
 #import blocks
 #import q8
 #define FORMAT $W
+#if HOLDS
+#import held
+#endif
 #import units
 #import linear_epilogue
+#if TAPS
+#raw tokens array<vec4<u32>>
+#buffer taps f32
+#buffer state f32 write
+#endif
+#if CHOOSES
+#raw logits array<f32>
+#if R_BIAS
+#raw router_bias array<f32>
+#endif
+#buffer routes f32 write
+#define CHOOSE_THREADS $THREADS
+#import choose
+
+fn expert_of(row: u32, i: u32) -> u32 {
+    return u32(chosen[i].x);
+}
+
+fn share_of(row: u32, i: u32) -> f32 {
+    return chosen[i].y;
+}
+#elif OF_EXPERTS
+#raw routes array<f32>
+
+// The i-th expert of a row, and its weight.
+fn expert_of(row: u32, i: u32) -> u32 {
+    return min(u32(max(routes[row * ((params.used + 1u) / 2u) * 4u + i], 0.0)), params.experts - 1u);
+}
+
+fn share_of(row: u32, i: u32) -> f32 {
+    return routes[row * ((params.used + 1u) / 2u) * 4u + params.used + i];
+}
+#endif
 
 // Sums by side, row and output.
 var<workgroup> sums: array<f32, $SIDES * $ROWS * $OUTPUTS>;
@@ -79,28 +146,78 @@ fn over_lanes(value: f32, thread: u32) -> f32 {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let rows = counts[params.count];
     let m0 = group.z * $ROWSu;
-    let n0 = (group.y * params.row_grid + group.x) * $OUTPUTSu;
-    if m0 >= rows || n0 >= params.n {
+    let n_first = (group.y * params.row_grid + group.x) * $OUTPUTSu;
+    if m0 >= rows || n_first >= params.n {
         return;
     }
-    // Rows and outputs past the end repeat the last one; their sums are dropped.
     let k4 = params.k4;
     let lane = thread % $LANESu;
-    #unroll o $OUTS
-    let col$o = min(n0 + thread / $LANESu * $OUTSu + $ou, params.n - 1u);
-    let w$o = row_w(col$o, k4);
-#if GATED
-    let up$o = row_w(col$o + params.up_rows, k4);
+#if CHOOSES
+    for (var e = thread; e < params.experts; e += $THREADSu) {
+        scores[e] = logits[m0 * ((params.experts + 3u) & ~3u) + e];
+    }
+    let scale = choose(thread);
+    if group.x == 0u && group.y == 0u && thread < route_cols4() {
+        store_routes(m0 * route_cols4() + thread, route_group(thread, scale));
+    }
+#endif
+    let units = k4 / $UNIT4u;
+#if EXPERTS == linear
+    let all4 = k4 * params.used;
+    let all_units = units * params.used;
+#else
+    let all4 = k4;
+    let all_units = units;
+#endif
+    #unroll r $ROWS
+#if HOLDS
+    let x$r = $ru * $HALVESu;
+#else
+    let x$r = row_x(min(m0 + $ru, rows - 1u), all4);
 #endif
     #end
-    #unroll r $ROWS
-    let x$r = row_x(min(m0 + $ru, rows - 1u), k4);
+
+#if HOLDS
+    for (var n0 = n_first; n0 < params.n; n0 += params.row_grid * $OUTPUTSu) {
+#else
+    let n0 = n_first;
+#endif
+    // Rows and outputs past the end repeat the last one; their sums are dropped.
+    #unroll o $OUTS
+    let col$o = min(n0 + thread / $LANESu * $OUTSu + $ou, params.n - 1u);
+#if EXPERTS == gated
+    let expert$o = expert_of(m0, col$o / params.width);
+    let first$o = expert$o * 2u * params.width + col$o % params.width;
+#elif EXPERTS == none
+    let first$o = col$o;
+#endif
+#if EXPERTS != linear
+    #unroll s $SIDES
+    let w$s$o = row_w(first$o + $su * params.up_rows, k4);
+    #end
+#endif
     #end
 
     // The quad of outputs that this invocation finishes; what it adds is asked for ahead.
     let row = m0 + thread / $QUADSu;
     let column = params.n_first + n0 + thread % $QUADSu * 4u;
     let finishes = thread < $QUADSu * $ROWSu && row < rows && column < params.n_first + params.n;
+#if TAPS
+    var kept: array<vec4<f32>, $KEPT>;
+    var factors: array<vec4<f32>, $TAPS>;
+    let state_at = tokens[min(row, rows - 1u)].w * $KEPTu * params.out4 + column / 4u;
+    if finishes {
+        #unroll j $KEPT
+        // Nothing lies before position 0.
+        if tokens[row].y + $ju >= $KEPTu {
+            kept[$j] = load_state(state_at + $ju * params.out4);
+        }
+        #end
+        #unroll j $TAPS
+        factors[$j] = load_taps($ju * params.out4 + column / 4u);
+        #end
+    }
+#else
     var bias = vec4(0.0);
     var other = vec4(0.0);
     if finishes {
@@ -111,29 +228,46 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         other = residual_of(row, column);
 #endif
     }
+#endif
 
     var acc: array<f32, $SUMS>;
-    let units = k4 / $UNIT4u;
-    for (var first = 0u; first < units; first += $LANESu * $UNROLLu) {
+    for (var first = 0u; first < all_units; first += $LANESu * $UNROLLu) {
         #unroll t $UNROLL
-        let i$t = min(first + $tu * $LANESu + lane, units - 1u);
+        let i$t = min(first + $tu * $LANESu + lane, all_units - 1u);
+#if EXPERTS == linear
+        let expert$t = expert_of(m0, i$t / units);
+        let share$t = share_of(m0, i$t / units);
         #unroll o $OUTS
-        let w$o$t = load_unit_w(w$o, k4, i$t);
-#if GATED
-        let up$o$t = load_unit_w(up$o, k4, i$t);
+        #unroll s $SIDES
+        let w$s$o$t = load_unit_w(row_w(expert$t * params.n + col$o, k4), k4, i$t % units);
+        #end
+        #end
+#else
+        #unroll o $OUTS
+        #unroll s $SIDES
+        let w$s$o$t = load_unit_w(w$s$o, k4, i$t);
+        #end
+        #end
 #endif
         #end
-        #end
+#if HOLDS
+        if first == 0u && n0 == n_first {
+            hold(m0, rows, thread);
+        }
+#endif
         #unroll t $UNROLL
-        let there$t = first + $tu * $LANESu + lane < units;
+        let there$t = first + $tu * $LANESu + lane < all_units;
         #unroll r $ROWS
         {
-            let unit = load_unit_x(x$r, k4, i$t);
+            let unit = load_unit_x(x$r, all4, i$t);
             #unroll o $OUTS
-            acc[($o * $ROWS + $r) * $SIDES] += select(0.0, unit_dot(w$o$t, unit), there$t);
-#if GATED
-            acc[($o * $ROWS + $r) * $SIDES + 1] += select(0.0, unit_dot(up$o$t, unit), there$t);
+            #unroll s $SIDES
+            acc[($o * $ROWS + $r) * $SIDES + $s] += select(0.0, unit_dot(w$s$o$t, unit), there$t)
+#if EXPERTS == linear
+                * share$t
 #endif
+                ;
+            #end
             #end
         }
         #end
@@ -154,18 +288,39 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     #end
     workgroupBarrier();
     let at = min(thread, $QUADSu * $ROWSu - 1u) * 4u;
-    var v = activate(vec4(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]) + bias);
-#if GATED
-    let up_at = at + $ROWSu * $OUTPUTSu;
-    v *= vec4(sums[up_at], sums[up_at + 1u], sums[up_at + 2u], sums[up_at + 3u]) + other;
+    #unroll s $SIDES
+    let at$s = at + $su * $ROWSu * $OUTPUTSu;
+    let sum$s = vec4(sums[at$s], sums[at$s + 1u], sums[at$s + 2u], sums[at$s + 3u]);
+    #end
+#if TAPS
+    let u = sum0 * sum2;
+    var v = vec4(0.0);
+    #unroll j $KEPT
+    v += factors[$j] * kept[$j];
+    #end
+    v = (v + factors[$KEPT] * u) * sum1;
+    if finishes {
+        #unroll j $KEPT
+#if $j != 0
+        store_state(state_at + ($ju - 1u) * params.out4, kept[$j]);
+#endif
+        #end
+        store_state(state_at + ($KEPTu - 1u) * params.out4, u);
+    }
+#elif GATED
+    let v = activate(sum0 + bias) * (sum1 + other);
 #else
-    v += other;
+    let v = activate(sum0 + bias) + other;
 #endif
 #if Y == q8
     store_q8(row, params.out4, column / 4u, thread, finishes, v);
 #else
     if finishes {
         store_y(row * params.out4 + column / 4u, v);
+    }
+#endif
+#if HOLDS
+    workgroupBarrier();
     }
 #endif
 }

@@ -2,11 +2,15 @@
 //! permute Y f32 f16 q8
 //! permute NORM layer rms
 //! permute WIDE 0 1
+//! permute HELD 1 2 4
 // y = norm(x), one workgroup a row (y folds large counts).
 #import counts
-// WIDE: for few long rows, where a thread's own loop would take all the time.
+// WIDE: for few rows, where a thread's own loop would take all the time. An invocation has HELD pieces of 16 values,
+// and the sums are those of lib/held.wgsl, to the bit.
 #if WIDE
 #define NORM_THREADS 256
+#define THREADS 256
+#import wide
 #else
 #define NORM_THREADS 64
 #endif
@@ -35,6 +39,34 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let base = row * params.cols4;
     let n = f32(params.cols4 * 4u);
+#if WIDE
+    var v: array<vec4<f32>, $HELD * 4>;
+    var parts: array<f32, $HELD>;
+    #unroll h $HELD
+    #unroll j 4
+    let column$h$j = ($hu * $THREADSu + thread) * 4u + $ju;
+    v[$h * 4 + $j] = load_x(base + min(column$h$j, params.cols4 - 1u));
+    #end
+    #end
+#if NORM == layer
+    #unroll h $HELD
+    #unroll j 4
+    parts[$h] += select(0.0, sum4(v[$h * 4 + $j]), column$h$j < params.cols4);
+    #end
+    #end
+    let mean = wide_sum(parts, thread) / n;
+#else
+    let mean = 0.0;
+#endif
+    #unroll h $HELD
+    parts[$h] = 0.0;
+    #unroll j 4
+    let d$h$j = v[$h * 4 + $j] - mean;
+    parts[$h] += select(0.0, dot(d$h$j, d$h$j), column$h$j < params.cols4);
+    #end
+    #end
+    let square = wide_sum(parts, thread);
+#else
     var mean = 0.0;
 #if NORM == layer
     var sum = 0.0;
@@ -43,12 +75,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     mean = workgroup_sum(sum, thread) / n;
 #endif
-    var square = 0.0;
+    var part = 0.0;
     for (var c = thread; c < params.cols4; c += NORM_THREADS) {
         let d = load_x(base + c) - mean;
-        square += dot(d, d);
+        part += dot(d, d);
     }
-    let inverse = inverseSqrt(workgroup_sum(square, thread) / n + params.eps);
+    let square = workgroup_sum(part, thread);
+#endif
+    let inverse = inverseSqrt(square / n + params.eps);
 #if Y == q8
     for (var first = 0u; first < params.cols4; first += NORM_THREADS) {
         let c = min(first + thread, params.cols4 - 1u);

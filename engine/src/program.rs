@@ -92,9 +92,16 @@ impl Program {
 
     /// Lifetimes by buffer; inputs live from the start, outputs to the end, unused buffers have none.
     pub fn lifetimes(&self) -> Vec<Option<Lifetime>> {
+        self.lifetimes_in(self.ops.iter().map(Op::operands))
+    }
+
+    /// The same where the ops are done in other steps, each of which reads and writes these buffers.
+    pub fn lifetimes_in(
+        &self,
+        steps: impl IntoIterator<Item = (Vec<BufferId>, Vec<BufferId>)>,
+    ) -> Vec<Option<Lifetime>> {
         let mut lives: Vec<Option<Lifetime>> = alloc::vec![None; self.buffers.len()];
-        for (at, op) in self.ops.iter().enumerate() {
-            let (reads, writes) = op.operands();
+        for (at, (reads, writes)) in steps.into_iter().enumerate() {
             for id in reads.into_iter().chain(writes) {
                 let life = lives[id.index()].get_or_insert(Lifetime { first: at, last: at });
                 life.last = at;
@@ -116,7 +123,11 @@ impl Program {
     /// each buffer and the bytes each slot needs. Greedy in order of first use; the same model recorded for a
     /// smaller bucket gets the same slots.
     pub fn slots(&self) -> (Vec<Option<usize>>, Vec<usize>) {
-        let lives = self.lifetimes();
+        self.slots_for(&self.lifetimes())
+    }
+
+    /// The same for other lifetimes.
+    pub fn slots_for(&self, lives: &[Option<Lifetime>]) -> (Vec<Option<usize>>, Vec<usize>) {
         let mut order: Vec<usize> = (0..self.buffers.len()).collect();
         order
             .retain(|&i| lives[i].is_some() && matches!(self.buffers[i].role, Role::Internal | Role::Output));

@@ -86,22 +86,22 @@ pub(crate) fn open(options: &DeviceOptions) -> Result<Opened> {
     check(options)?;
     match options.device {
         Device::Gpu => open_gpu(open_context(options)?, options.dtype),
-        Device::Cpu => open_cpu(options),
+        Device::Cpu => open_cpu(options, false),
         Device::Reference => Ok(open_reference(options.dtype)),
         Device::Auto if options.dtype == Some(Dtype::Int8) => {
             log::warn!("int8 runs on the CPU");
-            open_cpu(options)
+            open_cpu(options, false)
         }
         Device::Auto => match open_context(options) {
             // A software adapter is the CPU by a detour, unless it was asked for.
             Ok(context) if context.adapter().kind == "Cpu" && options.adapter == AdapterChoice::Best => {
                 log::info!("{} is no GPU: using the CPU directly", context.name());
-                open_cpu(options)
+                open_cpu(options, false)
             }
             Ok(context) => open_gpu(context, options.dtype),
             Err(Error::Engine(EngineError::NoAdapter(why))) if options.adapter == AdapterChoice::Best => {
                 log::info!("no GPU ({why}): using the CPU");
-                open_cpu(options)
+                open_cpu(options, false)
             }
             Err(error) => Err(error),
         },
@@ -129,21 +129,21 @@ pub(crate) fn open_decoder(options: &DeviceOptions) -> Result<Opened> {
         let backend = Arc::new(GpuBackend::new(context.clone(), formats)?);
         Ok(Opened { backend, gpu: Some(GpuHandle(context)) })
     };
-    let plain = DeviceOptions { dtype: floats, ..options.clone() };
+    let cpu = || open_cpu(&DeviceOptions { dtype: floats, ..options.clone() }, as_is);
     match options.device {
         _ if floats == Some(Dtype::Int8) => Err(no_int8()),
         Device::Gpu => gpu(open_context(options)?),
-        Device::Cpu => open_cpu(&plain),
+        Device::Cpu => cpu(),
         Device::Reference => Ok(open_reference(floats)),
         Device::Auto => match open_context(options) {
             Ok(context) if context.adapter().kind == "Cpu" && options.adapter == AdapterChoice::Best => {
                 log::info!("{} is no GPU: using the CPU directly", context.name());
-                open_cpu(&plain)
+                cpu()
             }
             Ok(context) => gpu(context),
             Err(Error::Engine(EngineError::NoAdapter(why))) if options.adapter == AdapterChoice::Best => {
                 log::info!("no GPU ({why}): using the CPU");
-                open_cpu(&plain)
+                cpu()
             }
             Err(error) => Err(error),
         },
@@ -188,15 +188,21 @@ fn open_gpu(context: Arc<GpuContext>, dtype: Option<Dtype>) -> Result<Opened> {
     Ok(Opened { backend, gpu: Some(GpuHandle(context)) })
 }
 
+/// `q8_activations`: see [`crate::cpu::CpuOptions`].
 #[cfg(feature = "encoder-cpu")]
-fn open_cpu(options: &DeviceOptions) -> Result<Opened> {
+fn open_cpu(options: &DeviceOptions, q8_activations: bool) -> Result<Opened> {
+    use std::{
+        sync::OnceLock,
+        time::{Duration, Instant},
+    };
+
     use crate::cpu::{CpuBackend, CpuOptions, Threads};
 
     let matrices = match options.dtype {
         None | Some(Dtype::F32 | Dtype::AsIs) => Format::F32,
         Some(Dtype::Int8) => Format::Int8,
         Some(Dtype::F16) => {
-            let why = "f16 runs on GPUs: use --dtype f32 or int8 on the CPU";
+            let why = "f16 runs on GPUs: use --dtype f32 or int8 on the CPU (to generate, f32 or as-is)";
             return Err(EngineError::Unsupported(why.into()).into());
         }
     };
@@ -205,12 +211,17 @@ fn open_cpu(options: &DeviceOptions) -> Result<Opened> {
         None => Threads::for_machine(),
     }
     .map_err(|e| EngineError::Unsupported(format!("cannot start CPU threads: {e}")))?;
-    let cpu = CpuOptions { parallel: Arc::new(threads), matrices, ..CpuOptions::default() };
+    let clock: fn() -> Duration = || {
+        static BEGIN: OnceLock<Instant> = OnceLock::new();
+        BEGIN.get_or_init(Instant::now).elapsed()
+    };
+    let (parallel, clock) = (Arc::new(threads), Some(clock));
+    let cpu = CpuOptions { parallel, matrices, q8_activations, clock, ..CpuOptions::default() };
     Ok(Opened { backend: Arc::new(CpuBackend::new(cpu)?), gpu: None })
 }
 
 #[cfg(not(feature = "encoder-cpu"))]
-fn open_cpu(_: &DeviceOptions) -> Result<Opened> {
+fn open_cpu(_: &DeviceOptions, _: bool) -> Result<Opened> {
     Err(EngineError::Unsupported("this build has no CPU backend (feature encoder-cpu)".into()).into())
 }
 

@@ -11,6 +11,22 @@ struct Params {
     count: u32,        // which count bounds the rows
     up_rows: u32,      // GATED: rows from a gate row to its up row
     row_grid: u32,     // workgroups along the rows, for kernels that fold the grid
+#if HOLDS
+    norm_eps: f32,
+    norm_bias: u32,    // 1 if biases follow the norm's weights
+#endif
+#if OF_EXPERTS
+    experts: u32,
+    used: u32,
+    width: u32,        // outputs of an expert
+    scale: f32,        // as in route.wgsl
+    eps: f32,
+#endif
+#if EXPERT_TILES
+    expert_rows: u32,  // rows of w of an expert
+    shared_by: u32,    // pairs that share a row of x
+    pairs_at: u32,     // where pairs begin in lists
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 

@@ -19,13 +19,31 @@ struct Params {
     sums: u32,         // split: first index of maxima and sums
     count: u32,        // which count bounds the rows
     scale: f32,        // times log2 e
+#if STORE
+    positions: u32,    // rows of the RoPE table
+    q_eps: f32,
+    k_eps: f32,
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 
 #buffer q $X
 #raw tokens array<vec4<u32>>
 #raw pages array<u32>
+#if STORE
+#buffer rope f32
+#if Q_NORM
+#buffer q_norm f32
+#endif
+#if K_NORM
+#buffer k_norm f32
+#endif
 #if C == f16
+#raw cache array<vec4<u32>> write
+#else
+#raw cache array<vec4<f32>> write
+#endif
+#elif C == f16
 #raw cache array<vec4<u32>>
 #else
 #raw cache array<vec4<f32>>
@@ -36,7 +54,12 @@ struct Params {
 #buffer y $Y write
 #endif
 
+// One head is two of which nobody asks for the second.
+#if GROUP == 1
+alias Heads = vec2<f32>;
+#else
 alias Heads = vec$GROUP<f32>;
+#endif
 
 // Of a key that is not seen.
 const MASKED: f32 = -1e30;
@@ -44,6 +67,7 @@ const MASKED: f32 = -1e30;
 // A workgroup's place.
 struct Place {
     row: u32,
+    position: u32,
     slot: u32,
     split: u32,
     kv_head: u32,
@@ -62,5 +86,5 @@ fn place_of(group: vec3<u32>) -> Place {
     let first = group.y * params.split;
     let last = min(token.y, first + (params.split - 1u));
     let heads = min($GROUPu, params.group - within);
-    return Place(group.z, token.w, group.y, kv_head, kv_head * params.group + within, heads, first, last);
+    return Place(group.z, token.y, token.w, group.y, kv_head, kv_head * params.group + within, heads, first, last);
 }

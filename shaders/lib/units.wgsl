@@ -1,9 +1,11 @@
 // Products of a row of w and a row of x, a unit at a time: 32 values of weights in blocks, else 16 bytes of them.
 // For kernels that load several units before they use the first. The kernel has defined W_BUFFER w and FORMAT, and
-// imported blocks; x is of type $X.
+// imported blocks; x is of type $X, or `none` if the kernel reads it by itself: then there are only units of w.
 //
 // - UnitW, UnitX: what is loaded; row_w, row_x: where a row begins, in the buffer's own elements.
 // - load_unit_w(row_at, k4, i), load_unit_x(row_at, k4, i): unit i; unit_dot: their product.
+//
+// HOLDS: x lies in workgroup memory (lib/held.wgsl), a row HALVES pieces after the one before.
 #use block_format
 #if BITS == 0
 #if FORMAT == f16
@@ -16,17 +18,23 @@
 #endif
 
 #if X == q8
-#raw x array<vec4<u32>>
-fn row_x(row: u32, k4: u32) -> u32 {
-    return row * q8_row_words(k4) / 4u;
-}
-
 struct UnitX {
     low: vec4<u32>,
     high: vec4<u32>,
     scale: f32,
     // Sums of the halves.
     sums: vec2<i32>,
+}
+
+#if HOLDS
+fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
+    let at = row_at + i * 2u;
+    return UnitX(held[at], held[at + 1u], held_scales[at / 2u], vec2(held_sums[at], held_sums[at + 1u]));
+}
+#else
+#raw x array<vec4<u32>>
+fn row_x(row: u32, k4: u32) -> u32 {
+    return row * q8_row_words(k4) / 4u;
 }
 
 fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
@@ -37,14 +45,24 @@ fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
     return UnitX(x[row_at + i * 2u], x[row_at + i * 2u + 1u], bitcast<f32>(scale),
         vec2(extractBits(sums, 0u, 16u), sums >> 16u));
 }
+#endif
+#elif X != none
+struct UnitX {
+    v: array<vec4<f32>, $UNIT4>,
+}
+
+#if HOLDS
+fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
+    var unit: UnitX;
+    #unroll i $UNIT4
+    unit.v[$i] = held_group(row_at * 4u + i * $UNIT4u + $iu);
+    #end
+    return unit;
+}
 #else
 #buffer x $X
 fn row_x(row: u32, k4: u32) -> u32 {
     return row * k4;
-}
-
-struct UnitX {
-    v: array<vec4<f32>, $UNIT4>,
 }
 
 fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
@@ -54,6 +72,7 @@ fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
     #end
     return unit;
 }
+#endif
 #endif
 
 #if BITS == 0
@@ -78,6 +97,7 @@ fn load_unit_w(row_at: u32, k4: u32, i: u32) -> UnitW {
     return UnitW(w[row_at + i]);
 }
 
+#if X != none
 fn unit_dot(w: UnitW, x: UnitX) -> f32 {
 #if FORMAT == f16
     return dot(vec4(unpack2x16float(w.v.x), unpack2x16float(w.v.y)), x.v[0])
@@ -86,6 +106,7 @@ fn unit_dot(w: UnitW, x: UnitX) -> f32 {
     return dot(w.v, x.v[0]);
 #endif
 }
+#endif
 #else
 #raw w array<vec4<u32>>
 #use block_planes
@@ -225,7 +246,7 @@ fn unit_dot(w: UnitW, x: UnitX) -> f32 {
     return x.scale * (d.x * f32(sum) - d.y * f32(min));
 #endif
 }
-#else
+#elif X != none
 fn unit_dot(w: UnitW, x: UnitX) -> f32 {
     // Scales and minima of the halves.
 #if SCALES == half

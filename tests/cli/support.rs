@@ -61,11 +61,16 @@ pub fn run_with_cache(args: &[&str], cache: &std::path::Path) -> Run {
 /// With an environment in which no GPU driver is found.
 pub fn run_without_gpu(args: &[&str], input: &[u8]) -> Run {
     let mut command = command(args);
+    without_gpu(&mut command);
+    run_command(command, input)
+}
+
+/// Gives a program an environment in which no GPU driver is found.
+pub fn without_gpu(command: &mut Command) {
     for name in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"] {
         command.env(name, "/nonexistent");
     }
     command.env("__EGL_VENDOR_LIBRARY_DIRS", "/nonexistent");
-    run_command(command, input)
 }
 
 pub fn run_command(mut command: Command, input: &[u8]) -> Run {

@@ -93,6 +93,14 @@ fn it_chats() {
 
 #[test]
 #[ignore = "fetches a model"]
+fn on_the_cpu() {
+    check(Device::Cpu, Some(Dtype::F32), 0, 1e-5);
+    check(Device::Cpu, None, 0, 5e-3);
+    check(Device::Cpu, None, 8, 5e-3);
+}
+
+#[test]
+#[ignore = "fetches a model"]
 fn on_the_gpu() {
     check(Device::Gpu, Some(Dtype::F32), 0, 1e-5);
     // Many rows at a time, and few as in decoding, whose activations are rounded to 8 bits.

@@ -41,7 +41,8 @@ export const CATALOGUE = {
         file: "SmolLM2-135M-Instruct.Q4_1.gguf",
         bytes: 98_362_432,
         sha256: {
-            "SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            "SmolLM2-135M-Instruct.Q4_1.gguf":
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         },
     },
     "lfm2-350m": {

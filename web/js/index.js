@@ -8,7 +8,9 @@ import { InvalidInput } from "./errors.js";
 export * from "./errors.js";
 
 /** Bundlers find the worker by this expression. */
-const client = new Client(() => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "inferencelayer" }));
+const client = new Client(
+    () => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "inferencelayer" }),
+);
 
 const OPTIONS = ["device", "dtype", "cache", "context", "hub", "pooling", "deterministic", "maxBatchTokens"];
 
@@ -16,7 +18,8 @@ const OPTIONS = ["device", "dtype", "cache", "context", "hub", "pooling", "deter
 function describe(source) {
     if (typeof source === "string") return { name: source, page: location.href };
     if (source instanceof URL) return { name: source.href };
-    if (source?.url !== undefined) return { name: String(source.url), page: location.href, sha256: source.sha256 };
+    if (source?.url !== undefined)
+        return { name: String(source.url), page: location.href, sha256: source.sha256 };
     if (source?.files) {
         const files = Array.from(source.files);
         if (files.length === 0) throw new InvalidInput("files: there are none");
@@ -28,7 +31,8 @@ function describe(source) {
 export async function load(source, options = {}) {
     const { onProgress, signal, ...rest } = options;
     for (const key of Object.keys(rest)) {
-        if (!OPTIONS.includes(key)) throw new InvalidInput(`load: there is no option \`${key}\`; there are ${OPTIONS.join(", ")}`);
+        if (!OPTIONS.includes(key))
+            throw new InvalidInput(`load: there is no option \`${key}\`; there are ${OPTIONS.join(", ")}`);
     }
     const request = { source: describe(source), options: rest };
     const answer = await client.call("load", [request.source, rest], {

@@ -10,7 +10,10 @@ function plain(content) {
     if (!Array.isArray(content)) return content ?? "";
     return content
         .map((part) => {
-            if (part.type !== "text") throw new InvalidInput(`messages: content of type \`${part.type}\` is not supported, text is`);
+            if (part.type !== "text")
+                throw new InvalidInput(
+                    `messages: content of type \`${part.type}\` is not supported, text is`,
+                );
             return part.text;
         })
         .join("");
@@ -18,7 +21,9 @@ function plain(content) {
 
 /** Settings by their names here. */
 function settings(request) {
-    const refused = ["response_format", "functions", "logit_bias"].filter((key) => request[key] !== undefined);
+    const refused = ["response_format", "functions", "logit_bias"].filter(
+        (key) => request[key] !== undefined,
+    );
     if (refused.length) throw new InvalidInput(`\`${refused[0]}\` is not supported; leave it out`);
     if ((request.n ?? 1) !== 1) throw new InvalidInput("n: one choice a request is supported");
     const named = {
@@ -31,7 +36,9 @@ function settings(request) {
         stop: typeof request.stop === "string" ? [request.stop] : request.stop,
         tools: request.tools,
     };
-    return Object.fromEntries(Object.entries(named).filter(([, value]) => value !== undefined && value !== null));
+    return Object.fromEntries(
+        Object.entries(named).filter(([, value]) => value !== undefined && value !== null),
+    );
 }
 
 const usageOf = (usage) => ({
@@ -95,10 +102,14 @@ export class OpenAI {
     }
 
     async #embed({ model: name, input, dimensions, encoding_format: format = "float" }, { signal } = {}) {
-        if (!["float", "base64"].includes(format)) throw new InvalidInput(`encoding_format: there is no \`${format}\``);
+        if (!["float", "base64"].includes(format))
+            throw new InvalidInput(`encoding_format: there is no \`${format}\``);
         const texts = typeof input === "string" ? [input] : input;
         const model = await this.#model(name);
-        const vectors = await model.embed(texts, dimensions === undefined ? { signal } : { dim: dimensions, signal });
+        const vectors = await model.embed(
+            texts,
+            dimensions === undefined ? { signal } : { dim: dimensions, signal },
+        );
         const encode = format === "base64" ? base64 : (vector) => Array.from(vector);
         return {
             object: "list",
@@ -121,14 +132,16 @@ async function* chunks(parts, base, withUsage) {
         if (part.text) yield chunk({ content: part.text });
         if (!part.usage) continue;
         yield chunk({}, part.finishReason);
-        if (withUsage) yield { ...base, object: "chat.completion.chunk", choices: [], usage: usageOf(part.usage) };
+        if (withUsage)
+            yield { ...base, object: "chat.completion.chunk", choices: [], usage: usageOf(part.usage) };
     }
 }
 
 /** Little-endian bytes of a vector, as OpenAI's own client asks for them. */
 function base64(vector) {
     let text = "";
-    for (const byte of new Uint8Array(vector.buffer, vector.byteOffset, vector.byteLength)) text += String.fromCharCode(byte);
+    for (const byte of new Uint8Array(vector.buffer, vector.byteOffset, vector.byteLength))
+        text += String.fromCharCode(byte);
     return btoa(text);
 }
 

@@ -197,11 +197,16 @@ impl Device {
 
     /// A backend for one generating model: without a dtype, weights in blocks multiply activations in 8-bit blocks.
     pub(crate) fn decoder_backend(&self, dtype: Option<Dtype>) -> JsResult<Arc<dyn Backend>> {
+        if dtype == Some(Dtype::Int8) {
+            return Err(thrown(Error::Input(
+                "int8 is for embeddings: text is generated in f32 or f16".into(),
+            )));
+        }
         self.backend(dtype, dtype.is_none())
     }
 
     fn backend(&self, dtype: Option<Dtype>, packed: bool) -> JsResult<Arc<dyn Backend>> {
-        let Some(Gpu { context, packed_dot }) = &self.gpu else { return cpu_backend(dtype) };
+        let Some(Gpu { context, packed_dot }) = &self.gpu else { return cpu_backend(dtype, packed) };
         let floats = match dtype {
             Some(Dtype::F32) => Format::F32,
             Some(Dtype::F16) => Format::F16,
@@ -217,7 +222,7 @@ impl Device {
     }
 }
 
-fn cpu_backend(dtype: Option<Dtype>) -> JsResult<Arc<dyn Backend>> {
+fn cpu_backend(dtype: Option<Dtype>, packed: bool) -> JsResult<Arc<dyn Backend>> {
     let matrices = match dtype {
         None | Some(Dtype::F32) => Format::F32,
         Some(Dtype::Int8) => Format::Int8,
@@ -226,7 +231,7 @@ fn cpu_backend(dtype: Option<Dtype>) -> JsResult<Arc<dyn Backend>> {
             return Err(thrown(Error::Input(why.into())));
         }
     };
-    let options = CpuOptions { matrices, ..CpuOptions::default() };
+    let options = CpuOptions { matrices, q8_activations: packed, ..CpuOptions::default() };
     Ok(Arc::new(CpuBackend::new(options).map_err(thrown)?))
 }
 

@@ -194,7 +194,10 @@ export interface Model extends EventTarget {
     /** The answer to a conversation, by the model's own template, part by part; leaving the loop ends it. */
     chat(messages: Message[], options?: ChatOptions): AsyncGenerator<Part, void, void>;
     /** What follows a text, or token ids. */
-    generate(prompt: string | number[] | Uint32Array, options?: GenerateOptions): AsyncGenerator<Part, void, void>;
+    generate(
+        prompt: string | number[] | Uint32Array,
+        options?: GenerateOptions,
+    ): AsyncGenerator<Part, void, void>;
     tokenize(text: string): Promise<Uint32Array>;
     detokenize(ids: ArrayLike<number>): Promise<string>;
     /** Bytes: what the device holds for this model, and the wasm memory that all models share. */

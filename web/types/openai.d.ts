@@ -77,12 +77,25 @@ export class OpenAI {
     });
     chat: {
         completions: {
-            create(request: ChatCompletionRequest & { stream: true }, options?: { signal?: AbortSignal }): Promise<AsyncIterable<ChatCompletionChunk>>;
-            create(request: ChatCompletionRequest & { stream?: false }, options?: { signal?: AbortSignal }): Promise<ChatCompletion>;
+            create(
+                request: ChatCompletionRequest & { stream: true },
+                options?: { signal?: AbortSignal },
+            ): Promise<AsyncIterable<ChatCompletionChunk>>;
+            create(
+                request: ChatCompletionRequest & { stream?: false },
+                options?: { signal?: AbortSignal },
+            ): Promise<ChatCompletion>;
         };
     };
-    embeddings: { create(request: EmbeddingRequest, options?: { signal?: AbortSignal }): Promise<EmbeddingResponse> };
-    models: { list(): Promise<{ object: "list"; data: { id: string; object: "model"; created: number; owned_by: string }[] }> };
+    embeddings: {
+        create(request: EmbeddingRequest, options?: { signal?: AbortSignal }): Promise<EmbeddingResponse>;
+    };
+    models: {
+        list(): Promise<{
+            object: "list";
+            data: { id: string; object: "model"; created: number; owned_by: string }[];
+        }>;
+    };
 }
 
 export default OpenAI;

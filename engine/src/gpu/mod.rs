@@ -8,7 +8,10 @@ mod arena;
 mod backend;
 mod blocks;
 mod context;
+#[cfg(not(target_arch = "wasm32"))]
+mod emulate;
 mod faults;
+mod fuse;
 mod kernel;
 mod lower;
 mod pipelines;

@@ -6,6 +6,7 @@ use core::task::{Context, Poll};
 use super::{
     backend::Shared,
     context::{GpuContext, free},
+    fuse::{self, Call},
     lower::{Binding, Dispatch, Lowering},
     pipelines::Pipeline,
     readback::DEPTH,
@@ -43,7 +44,8 @@ struct Place {
 struct Memory<'a> {
     packed: &'a wgpu::Buffer,
     places: &'a [Option<Place>],
-    scratch: Option<&'a wgpu::Buffer>,
+    /// Scratch memory and lists, if any dispatch needs them.
+    scratch: &'a [wgpu::Buffer],
 }
 
 /// A prepared program on the GPU.
@@ -66,7 +68,15 @@ impl GpuPlan {
     pub(super) fn new(shared: Arc<Shared>, program: Program) -> Result<GpuPlan> {
         let context = &shared.context;
         let (packed, packed_len, mut places) = place_inputs(context, &program)?;
-        let (slots, sizes) = program.slots();
+        let lowering = Lowering {
+            program: &program,
+            features: context.features,
+            workgroup_bytes: context.limits.max_compute_workgroup_storage_size,
+            most_invocations: context.limits.max_compute_invocations_per_workgroup,
+            linear_tile: context.linear_tile,
+        };
+        let calls = if context.fusion { fuse::fused(&lowering) } else { fuse::apart(&program) };
+        let (slots, sizes) = program.slots_for(&program.lifetimes_in(calls.iter().map(Call::operands)));
         let arena = shared.arena.reserve(context, &sizes)?;
         for (i, slot) in slots.iter().enumerate() {
             if let Some(slot) = slot {
@@ -81,17 +91,17 @@ impl GpuPlan {
         }
         let results: u64 = program.with_role(Role::Output).map(|id| program.spec(id).bytes() as u64).sum();
         shared.readback.reserve(context, results)?;
-        let lowering = Lowering { program: &program, features: context.features };
         let mut dispatches = Vec::new();
-        for op in &program.ops {
-            dispatches.extend(lowering.lower(op)?);
+        for call in &calls {
+            dispatches.extend(lowering.lower(call)?);
         }
-        let scratch = dispatches.iter().map(Dispatch::scratch).max().unwrap_or(0);
-        let scratch = match scratch {
-            0 => None,
-            bytes => shared.scratch.reserve(context, &[bytes as usize])?.pop(),
+        let needed = dispatches.iter().map(Dispatch::scratch);
+        let needed = needed.fold([0; 2], |[a, b], [c, d]| [a.max(c), b.max(d)]);
+        let scratch = match needed {
+            [0, 0] => Vec::new(),
+            needed => shared.scratch.reserve(context, &needed)?,
         };
-        let memory = Memory { packed: &packed, places: &places, scratch: scratch.as_ref() };
+        let memory = Memory { packed: &packed, places: &places, scratch: &scratch };
         let (steps, params) = resolve(context, &memory, &program, &dispatches)?;
         let packed_bytes = vec![0; packed_len as usize];
         Ok(GpuPlan {
@@ -114,6 +124,7 @@ impl GpuPlan {
 
     pub(super) fn write_inputs(&mut self, counts: &Counts, inputs: &[(BufferId, &[u32])]) {
         let queue = &self.shared.context.queue;
+        let mut changed = self.packed_bytes[..16] != *bytemuck::cast_slice::<u32, u8>(counts);
         self.packed_bytes[..16].copy_from_slice(bytemuck::cast_slice(counts));
         let mut used = 16;
         for (id, data) in inputs {
@@ -122,12 +133,15 @@ impl GpuPlan {
             if place.buffer == self.packed {
                 let end = place.offset as usize + bytes.len();
                 self.packed_bytes[place.offset as usize..end].copy_from_slice(bytes);
-                used = used.max(end);
+                (used, changed) = (used.max(end), true);
             } else if !bytes.is_empty() {
                 queue.write_buffer(&place.buffer, 0, bytes);
             }
         }
-        queue.write_buffer(&self.packed, 0, &self.packed_bytes[..used]);
+        // A decoding step writes nothing, and nothing has to be waited for.
+        if changed {
+            queue.write_buffer(&self.packed, 0, &self.packed_bytes[..used]);
+        }
     }
 
     /// Records one pass over `steps`.
@@ -334,8 +348,9 @@ fn bind(
                 fits(&|| format!("activation `{}`", program.spec(*id).name), place.bytes)?;
                 entries.push(entry(number, &place.buffer, place.offset, place.bytes));
             }
-            Binding::Scratch(bytes) => {
-                let scratch = memory.scratch.ok_or_else(|| bug("there is no scratch memory"))?;
+            Binding::Scratch(bytes) | Binding::Lists(bytes) => {
+                let which = usize::from(matches!(binding, Binding::Lists(_)));
+                let scratch = memory.scratch.get(which).ok_or_else(|| bug("there is no scratch memory"))?;
                 fits(&|| format!("scratch memory of kernel {}", d.kernel.name), *bytes)?;
                 entries.push(entry(number, scratch, 0, *bytes));
             }

@@ -15,19 +15,19 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-struct Router {
-    rows: usize,
-    cols: usize,
-    experts: usize,
-    used: usize,
-    scoring: Scoring,
-    bias: bool,
-    normalize: Option<f32>,
-    scale: f32,
+pub struct Router {
+    pub rows: usize,
+    pub cols: usize,
+    pub experts: usize,
+    pub used: usize,
+    pub scoring: Scoring,
+    pub bias: bool,
+    pub normalize: Option<f32>,
+    pub scale: f32,
     /// Pairs of experts that score the same.
-    ties: bool,
-    usage: WeightUse,
-    spare: usize,
+    pub ties: bool,
+    pub usage: WeightUse,
+    pub spare: usize,
 }
 
 pub fn route(suite: &Suite, all: &mut Vec<Case>) {
@@ -109,7 +109,7 @@ fn route_graph(b: &mut Builder, o: &Router, x: DType, apart: f32) -> Result<()> 
 
 /// The least difference between neighbours among a row's best experts and the best of the others, relative to the
 /// largest score.
-fn gap(o: &Router, row: &[f32], weight: &[f32], bias: &[f32]) -> f32 {
+pub fn gap(o: &Router, row: &[f32], weight: &[f32], bias: &[f32]) -> f32 {
     let logit = |w: &[f32]| w.iter().zip(row).map(|(w, x)| w * x).sum::<f32>();
     let logits: Vec<f32> = weight.chunks(o.cols).map(logit).collect();
     let total: f32 = logits.iter().map(|l| libm::expf(*l)).sum();
@@ -146,9 +146,15 @@ fn shapes(suite: &Suite) -> Vec<Shape> {
         shape(2, 64, 20, 8, 4, 0),
         shape(3, 8, 48, 6, 2, 1),
         shape(1, 132, 68, 3, 3, 1),
+        // Enough rows to be sorted by expert, with columns for matrix units.
+        shape(20, 64, 36, 5, 2, 3),
     ];
     if suite.full {
-        list.extend([shape(9, 512, 192, 32, 4, 1), shape(1, 1028, 260, 16, 8, 0)]);
+        list.extend([
+            shape(9, 512, 192, 32, 4, 1),
+            shape(1, 1028, 260, 16, 8, 0),
+            shape(150, 192, 132, 3, 2, 5),
+        ]);
     }
     list
 }
@@ -161,6 +167,10 @@ fn blocks(suite: &Suite) -> Vec<(Format, DType, Shape)> {
         for (i, x) in suite.factors().into_iter().enumerate() {
             if suite.full || (f + i) % 3 == 0 {
                 all.push((format, x, Shape { rows: 2, cols, width: 36, experts: 5, used: 2, spare: f % 2 }));
+            }
+            if x == suite.preferred() {
+                let cols = 2 * format.block();
+                all.push((format, x, Shape { rows: 18, cols, width: 36, experts: 5, used: 2, spare: f % 2 }));
             }
         }
     }

@@ -14,6 +14,7 @@ mod build;
 mod cached;
 mod chain;
 mod experts;
+mod fused;
 mod gguf;
 mod linear;
 mod quick;
@@ -122,6 +123,13 @@ pub fn cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     all
 }
 
+/// Products of floats and blocks in shapes that reach every tile of kernels for many rows.
+pub fn tile_cases(capabilities: &Capabilities) -> Vec<Case> {
+    let mut all = Vec::new();
+    blocks::tiles(&Suite { capabilities, full: true }, &mut all);
+    all
+}
+
 /// The cases of the decoders' ops.
 pub fn decoder_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     let mut all = Vec::new();
@@ -133,6 +141,17 @@ pub fn decoder_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     experts::expert_gated_linear(plan, &mut all);
     experts::expert_linear(plan, &mut all);
     sample::sample(plan, &mut all);
+    all
+}
+
+/// Cases of neighbouring ops that a backend may do together.
+pub fn fused_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
+    let mut all = Vec::new();
+    let plan = &Suite { capabilities, full: size == Size::Full };
+    fused::norms(plan, &mut all);
+    fused::attention(plan, &mut all);
+    fused::convolution(plan, &mut all);
+    fused::mixture(plan, &mut all);
     all
 }
 

@@ -63,7 +63,7 @@ pub fn store_kv(suite: &Suite, all: &mut Vec<Case>) {
 }
 
 /// Cosines and sines by position.
-fn angles(b: &mut Builder, positions: usize, head_dim: usize) -> Result<Weight> {
+pub fn angles(b: &mut Builder, positions: usize, head_dim: usize) -> Result<Weight> {
     let half = head_dim / 2;
     let angle = |at: usize| {
         let (position, i) = (at / head_dim, at % head_dim);

@@ -36,8 +36,6 @@ use crate::{
 
 /// Context that is taken where nothing is said, for models that are made for more.
 const USUAL_CONTEXT: usize = 4096;
-/// Tokens of a prompt that are processed at once.
-const USUAL_CHUNK: usize = 512;
 
 #[cfg(feature = "tokenizer")]
 const NO_TOKENIZER: &str =
@@ -266,7 +264,8 @@ impl GenerateEngine {
     ) -> Result<Self> {
         let context = options.context.unwrap_or_else(|| config.max_positions.min(USUAL_CONTEXT));
         let slots = options.sessions.max(1);
-        let chunk = if options.chunk == 0 { USUAL_CHUNK } else { options.chunk }.min(context.max(1));
+        let usual = backend.capabilities().prompt_rows;
+        let chunk = if options.chunk == 0 { usual } else { options.chunk }.min(context.max(1));
         let total = source.total_bytes();
         let tell = |done: u64| {
             if let Some(progress) = progress {
@@ -331,6 +330,11 @@ impl GenerateEngine {
     /// For people: what the model runs on.
     pub fn device_name(&self) -> &str {
         &self.device
+    }
+
+    /// Most tokens of a prompt that are processed at once.
+    pub fn chunk(&self) -> usize {
+        lock(&self.shared).generator.options().chunk
     }
 
     /// Bytes that the backend holds: weights, caches, activations.

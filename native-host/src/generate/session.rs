@@ -7,6 +7,7 @@ use std::{
 
 use inferencelayer_engine::{
     Error as EngineError,
+    backend::StepTime,
     generate::{Sampling, Slot},
     task::block_on,
 };
@@ -120,6 +121,18 @@ impl Session {
         drop(shared);
         self.history = ids.to_vec();
         Ok(logits)
+    }
+
+    /// Runs a prompt of at most one chunk and measures its parts; the session is empty afterwards.
+    ///
+    /// # Errors
+    /// `Unsupported` where steps cannot be measured (on a CPU, or a GPU without timestamps); those of
+    /// [`Session::generate`].
+    pub fn profile(&mut self, ids: &[u32]) -> Result<Vec<StepTime>> {
+        self.reset()?;
+        let steps = lock(&self.shared).generator.profile_prompt(self.slot, ids)?;
+        self.reset()?;
+        Ok(steps)
     }
 
     /// Leaves the longest usable start of `ids` in the caches; returns its length. At least one token is left to

@@ -82,7 +82,9 @@ test("a lost device comes back at the next call, with a warning", async () => {
             window.bert = await lib.load(bert, { device: "webgpu" });
             window.llama = await lib.load(llama, { device: "webgpu" });
             for (const model of [window.bert, window.llama]) {
-                model.addEventListener("warning", ({ detail }) => warnings.push({ name: model.info.name, ...detail }));
+                model.addEventListener("warning", ({ detail }) =>
+                    warnings.push({ name: model.info.name, ...detail }),
+                );
             }
             window.before = (await collect(llama_())).tokens;
             function llama_() {
@@ -102,7 +104,13 @@ test("a lost device comes back at the next call, with a warning", async () => {
     ]);
     assert.deepEqual(tokens, was);
     const warnings = await page.evaluate(() => warnings);
-    assert.deepEqual(warnings.map(({ name, code }) => [name, code]), [["bert", "DeviceLost"], ["model.gguf", "DeviceLost"]]);
+    assert.deepEqual(
+        warnings.map(({ name, code }) => [name, code]),
+        [
+            ["bert", "DeviceLost"],
+            ["model.gguf", "DeviceLost"],
+        ],
+    );
     assert.match(warnings[0].message, /loaded again/);
     assert.deepEqual(server.requests("/models/"), [], "from the cache");
     assert.equal((await spy(page, "count")).devices, 2, "and they share the new one");
@@ -119,7 +127,10 @@ test("a lost device comes back at the next call, with a warning", async () => {
     });
     assert.equal(error?.name, "DeviceLost", `after ${count} parts`);
     assert.match(error.message, /the next call starts it again/);
-    const again = await page.evaluate(async () => (await collect(llama.generate("A short sentence", { maxTokens: 5, ignoreEos: true }))).tokens);
+    const again = await page.evaluate(
+        async () =>
+            (await collect(llama.generate("A short sentence", { maxTokens: 5, ignoreEos: true }))).tokens,
+    );
     assert.deepEqual(again, was);
     await page.context().close();
 });
@@ -192,7 +203,9 @@ test("packed dot products that are wrong are not used", async () => {
     assert.equal(device.packedDot, false);
     assert.equal(device.selfCheck.ok, false);
     assert.ok(device.selfCheck.without.includes("packed dot products"), device.selfCheck.without);
-    assert.ok(device.selfCheck.failures.every((name) => /Q8/.test(name)) && device.selfCheck.failures.length > 0);
+    assert.ok(
+        device.selfCheck.failures.every((name) => /Q8/.test(name)) && device.selfCheck.failures.length > 0,
+    );
     await page.context().close();
 });
 
@@ -208,7 +221,10 @@ test("subgroups that are wrong are not used", async (t) => {
         await page.context().close();
         return t.skip("this adapter's subgroups are too small to be used");
     }
-    assert.deepEqual([device.kind, device.subgroups, device.selfCheck.without], ["webgpu", false, ["subgroups"]]);
+    assert.deepEqual(
+        [device.kind, device.subgroups, device.selfCheck.without],
+        ["webgpu", false, ["subgroups"]],
+    );
     assert.ok(device.selfCheck.failures.length > 0);
     await page.context().close();
 });
@@ -234,16 +250,21 @@ test("without WebGPU models run on the CPU", async () => {
     try {
         server.faults.clear();
         const page = await open(await without.newContext(), server);
-        const { support, info, vectors, error } = await page.evaluate(
-            async ([url, texts]) => {
+        const { support, info, vectors, error, answer, on } = await page.evaluate(
+            async ([url, texts, llama]) => {
                 const support = await lib.checkSupport();
                 const model = await lib.load(url);
                 const vectors = (await model.embed(texts)).map((v) => [...v]);
                 const { error } = await outcome(() => lib.load(url, { device: "webgpu" }));
-                return { support, info: model.info, vectors, error };
+                const chat = await lib.load(llama);
+                const answer = await collect(
+                    chat.chat([{ role: "user", content: "Hello" }], { maxTokens: 6, ignoreEos: true }),
+                );
+                return { support, info: model.info, vectors, error, answer, on: chat.info.device.kind };
             },
-            [`${server.url}/models/bert/`, texts],
+            [`${server.url}/models/bert/`, texts, `${server.url}/models/gguf_llama/model.gguf`],
         );
+        assert.deepEqual([on, answer.tokens.length], ["cpu", 6]);
         assert.equal(support.webgpu, false);
         assert.match(support.reasons.join(), /WebGPU.*CPU/);
         assert.equal(info.device.kind, "cpu");
@@ -271,7 +292,10 @@ test("leaving the page leaves nothing running", async () => {
     assert.equal(page.workers().length, 0);
     await page.goBack();
     await page.waitForFunction(() => window.ready);
-    const length = await page.evaluate(async (url) => (await (await lib.load(url, { device: "cpu" })).embed(["back"]))[0].length, `${server.url}/models/bert/`);
+    const length = await page.evaluate(
+        async (url) => (await (await lib.load(url, { device: "cpu" })).embed(["back"]))[0].length,
+        `${server.url}/models/bert/`,
+    );
     assert.ok(length > 0);
     await page.context().close();
 });
@@ -287,7 +311,9 @@ test("the page is never blocked", async () => {
                 await new Promise((resolve) => setTimeout(resolve, 200));
                 const start = performance.now();
                 const model = await lib.load(bert, { device: "webgpu", onProgress: () => {} });
-                await model.embed(Array.from({ length: 2000 }, (_, i) => `a text that is the ${i}th of many`));
+                await model.embed(
+                    Array.from({ length: 2000 }, (_, i) => `a text that is the ${i}th of many`),
+                );
                 const other = await lib.load(llama, { device: "webgpu" });
                 await collect(other.generate("A short sentence", { maxTokens: 200, ignoreEos: true }));
                 await new Promise((resolve) => setTimeout(resolve, 200));

@@ -35,10 +35,19 @@ function load(page, source = url, options = {}) {
         ([source, options]) =>
             outcome(async () => {
                 const events = [];
-                const model = await lib.load(source, { device: "cpu", onProgress: (event) => events.push(event), ...options });
+                const model = await lib.load(source, {
+                    device: "cpu",
+                    onProgress: (event) => events.push(event),
+                    ...options,
+                });
                 const [vector] = await model.embed(["a text"]);
                 await model.unload();
-                return { info: model.info, vector: [...vector], phases: [...new Set(events.map(({ phase }) => phase))], events };
+                return {
+                    info: model.info,
+                    vector: [...vector],
+                    phases: [...new Set(events.map(({ phase }) => phase))],
+                    events,
+                };
             }),
         [source, options],
     );
@@ -59,7 +68,9 @@ test("a download that is cut at 40 % goes on where it ended", async () => {
     assert.equal(value.info.cached, false);
     assert.deepEqual(asked(), ["all 200", "rest 206"]);
     assert.ok(server.sent(WEIGHTS) < size + 2 * PIECE);
-    const shares = value.events.filter(({ phase }) => phase === "download").map(({ bytes, total }) => bytes / (total || 1));
+    const shares = value.events
+        .filter(({ phase }) => phase === "download")
+        .map(({ bytes, total }) => bytes / (total || 1));
     assert.ok(shares.every((share) => share <= 1));
     assert.equal(shares.at(-1), 1);
 });
@@ -93,7 +104,8 @@ test("an aborted download is kept as far as it came", async () => {
         (url) =>
             outcome(() => {
                 const stop = new AbortController();
-                const onProgress = ({ phase, bytes }) => phase === "download" && bytes > 10 * 1024 * 1024 && stop.abort();
+                const onProgress = ({ phase, bytes }) =>
+                    phase === "download" && bytes > 10 * 1024 * 1024 && stop.abort();
                 return lib.load(url, { device: "cpu", onProgress, signal: stop.signal });
             }),
         url,
@@ -107,7 +119,10 @@ test("an aborted download is kept as far as it came", async () => {
 
 test("a server that cannot go on is asked for all of it", async () => {
     server.faults.set(WEIGHTS, { cut: 0.4 * size, noRange: true, times: 1 });
-    const later = setInterval(() => server.requests(WEIGHTS).length === 1 && server.faults.set(WEIGHTS, { noRange: true }), 5);
+    const later = setInterval(
+        () => server.requests(WEIGHTS).length === 1 && server.faults.set(WEIGHTS, { noRange: true }),
+        5,
+    );
     const { value } = await load(page);
     clearInterval(later);
     assert.equal(value.vector.length, value.info.dimensions);
@@ -125,7 +140,10 @@ test("a server that is busy is asked again", async () => {
     server.faults.set("/big/config.json", { status: 503, times: 2 });
     const { value } = await load(page);
     assert.ok(value.vector);
-    assert.deepEqual(server.requests("/big/config.json").map(({ status }) => status), [503, 503, 200]);
+    assert.deepEqual(
+        server.requests("/big/config.json").map(({ status }) => status),
+        [503, 503, 200],
+    );
 });
 
 test("what is known by its hash is checked", async () => {
@@ -162,7 +180,9 @@ const damage = (page, work) =>
         for await (const [, folder] of root.entries()) {
             const files = {};
             for await (const [name, handle] of folder.entries()) files[name] = handle;
-            const sizes = Object.fromEntries(await Promise.all(Object.entries(files).map(async ([n, h]) => [n, (await h.getFile()).size])));
+            const sizes = Object.fromEntries(
+                await Promise.all(Object.entries(files).map(async ([n, h]) => [n, (await h.getFile()).size])),
+            );
             const largest = Object.keys(sizes).sort((a, b) => sizes[b] - sizes[a])[0];
             const write = async (handle, at, data) => {
                 const writable = await handle.createWritable({ keepExistingData: true });
@@ -170,7 +190,12 @@ const damage = (page, work) =>
                 else await writable.write({ type: "write", position: at, data });
                 await writable.close();
             };
-            await new Function("folder", "files", "largest", "write", `return (async () => {${work}})()`)(folder, files, largest, write);
+            await new Function("folder", "files", "largest", "write", `return (async () => {${work}})()`)(
+                folder,
+                files,
+                largest,
+                write,
+            );
         }
     }, work);
 
@@ -178,8 +203,16 @@ for (const [what, work, refetched] of [
     ["a changed byte", "await write(files[largest], 13e6, new Uint8Array([1, 2, 3, 4]))", true],
     ["weights that were cut off", "await write(files[largest], 13e6, null)", true],
     ["weights that vanished", "await folder.removeEntry(largest)", true],
-    ["a journal that was cut off", "await write(files.journal, (await files.journal.getFile()).size - 30, null)", true],
-    ["a journal full of garbage", "await write(files.journal, 0, new Uint8Array((await files.journal.getFile()).size).fill(120))", true],
+    [
+        "a journal that was cut off",
+        "await write(files.journal, (await files.journal.getFile()).size - 30, null)",
+        true,
+    ],
+    [
+        "a journal full of garbage",
+        "await write(files.journal, 0, new Uint8Array((await files.journal.getFile()).size).fill(120))",
+        true,
+    ],
     ["a journal that is empty", "await write(files.journal, 0, null)", true],
 ]) {
     test(`a broken cache heals: ${what}`, async () => {
@@ -222,7 +255,10 @@ test("two tabs share one download", async () => {
     assert.deepEqual([a.value.info.cached, b.value.info.cached].sort(), [false, true]);
     // The one that waits shows how far the other has come.
     const waited = a.value.info.cached ? a : b;
-    assert.ok(waited.value.events.some(({ phase, bytes }) => phase === "download" && bytes > 0), JSON.stringify(waited.value.events));
+    assert.ok(
+        waited.value.events.some(({ phase, bytes }) => phase === "download" && bytes > 0),
+        JSON.stringify(waited.value.events),
+    );
 });
 
 test("a tab that is closed leaves its download to the other", async () => {

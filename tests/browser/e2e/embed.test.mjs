@@ -81,7 +81,10 @@ test("the next visit takes nothing from the network", async () => {
     const { info, phases, vectors } = await page.evaluate(
         async ([url, texts]) => {
             const phases = new Set();
-            const model = await lib.load(url, { device: "cpu", onProgress: ({ phase }) => phases.add(phase) });
+            const model = await lib.load(url, {
+                device: "cpu",
+                onProgress: ({ phase }) => phases.add(phase),
+            });
             const vectors = await model.embed(texts);
             return { info: model.info, phases: [...phases], vectors: vectors.map((v) => [...v]) };
         },
@@ -152,13 +155,25 @@ test("long lists go through in slices, in order, and end when they are aborted",
         setTimeout(() => stop.abort(), 20);
         const { error } = await long;
         const after = (await model.embed(["still there"])).length;
-        return { count: all.length, same: all[2499].every((v, i) => Math.abs(v - first[i]) < 1e-5), error, after };
+        return {
+            count: all.length,
+            same: all[2499].every((v, i) => Math.abs(v - first[i]) < 1e-5),
+            error,
+            after,
+        };
     }, url());
     assert.deepEqual([count, same, error.name, after], [2500, true, "Aborted", 1]);
 });
 
 test("files that the user chose", async () => {
-    const paths = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "modules.json", "1_Pooling/config.json"];
+    const paths = [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "modules.json",
+        "1_Pooling/config.json",
+    ];
     const { name, vectors, error } = await page.evaluate(
         async ([url, paths, texts]) => {
             const files = await Promise.all(
@@ -183,7 +198,9 @@ test("files that the user chose", async () => {
 });
 
 test("mistakes have names and say what to do", async () => {
-    server.mount("/page.gguf", Buffer.from("<!doctype html>")).mount("/t5/config.json", Buffer.from('{"model_type": "t5"}'));
+    server
+        .mount("/page.gguf", Buffer.from("<!doctype html>"))
+        .mount("/t5/config.json", Buffer.from('{"model_type": "t5"}'));
     const cases = await page.evaluate(async (base) => {
         const model = await lib.load(`${base}/models/bert/`, { device: "cpu" });
         const cpu = { device: "cpu" };
@@ -194,7 +211,7 @@ test("mistakes have names and say what to do", async () => {
             "there are none": () => lib.load({ files: [] }, cpu),
             "no option `devise`": () => lib.load(`${base}/models/bert/`, { devise: "cpu" }),
             "no `tpu`": () => lib.load(`${base}/models/bert/`, { device: "tpu" }),
-            "404": () => lib.load(`${base}/nowhere/`, cpu),
+            404: () => lib.load(`${base}/nowhere/`, cpu),
             "f16 runs on GPUs": () => lib.load(`${base}/models/bert/`, { ...cpu, dtype: "f16" }),
             "is no GGUF file": () => lib.load(`${base}/page.gguf`, cpu),
             "is `t5`": () => lib.load(`${base}/t5`, cpu),
@@ -204,7 +221,10 @@ test("mistakes have names and say what to do", async () => {
             "999 dimensions": () => model.embed(["a"], { dim: 999 }),
             "options: ": () => model.embed(["a"], { dimension: 1 }),
             "does not generate": () => collect(model.generate("a")),
-        }).reduce(async (all, [culprit, work]) => [...(await all), { culprit, ...(await outcome(work)).error }], []);
+        }).reduce(
+            async (all, [culprit, work]) => [...(await all), { culprit, ...(await outcome(work)).error }],
+            [],
+        );
     }, server.url);
     const names = {
         404: "DownloadFailed",

@@ -11,7 +11,9 @@ import { Server } from "./server.mjs";
 
 export const ROOT = join(dirname(fileURLToPath(import.meta.url)), "../../..");
 export const FIXTURES = join(ROOT, "tests/fixtures");
-export const TOOLS = process.env.INFERENCELAYER_TOOLS ?? join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "inferencelayer/tools");
+export const TOOLS =
+    process.env.INFERENCELAYER_TOOLS ??
+    join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "inferencelayer/tools");
 const { chromium } = createRequire(join(TOOLS, "package.json"))("playwright-core");
 
 const BINARY = process.env.INFERENCELAYER_CHROMIUM ?? "/usr/bin/chromium";
@@ -36,7 +38,10 @@ export function scratch(name) {
 export function pack() {
     const folder = scratch("pack");
     execFileSync("npm", ["pack", "--silent", "--pack-destination", folder], { cwd: join(ROOT, "web") });
-    return join(folder, readdirSync(folder).find((name) => name.endsWith(".tgz")));
+    return join(
+        folder,
+        readdirSync(folder).find((name) => name.endsWith(".tgz")),
+    );
 }
 
 /** The package's folder, unpacked from its tarball. */
@@ -56,7 +61,10 @@ window.ready = true;
 /** A server with the package and the fixtures' models. */
 export async function serve() {
     const server = new Server();
-    server.mount("/package/", unpacked()).mount("/models/", FIXTURES + "/").mount("/page.html", Buffer.from(PAGE));
+    server
+        .mount("/package/", unpacked())
+        .mount("/models/", FIXTURES + "/")
+        .mount("/page.html", Buffer.from(PAGE));
     return server.start();
 }
 
@@ -75,20 +83,33 @@ export async function open(context, server, path = "/page.html") {
     await page.addInitScript(() => {
         window.longTasks = [];
         new PerformanceObserver((list) => {
-            for (const { startTime, duration } of list.getEntries()) window.longTasks.push({ startTime, duration });
+            for (const { startTime, duration } of list.getEntries())
+                window.longTasks.push({ startTime, duration });
         }).observe({ type: "longtask" });
         /** Runs a call that may throw; the outcome is plain. */
         window.outcome = async (work) => {
             try {
                 return { value: await work() };
             } catch (error) {
-                return { error: { name: error.name, message: error.message, ...error, isOurs: error instanceof lib.InferenceError } };
+                return {
+                    error: {
+                        name: error.name,
+                        message: error.message,
+                        ...error,
+                        isOurs: error instanceof lib.InferenceError,
+                    },
+                };
             }
         };
         window.collect = async (parts) => {
             const all = [];
             for await (const part of parts) all.push(part);
-            return { text: all.map(({ text }) => text).join(""), tokens: all.flatMap(({ tokens }) => tokens), last: all.at(-1), parts: all.length };
+            return {
+                text: all.map(({ text }) => text).join(""),
+                tokens: all.flatMap(({ tokens }) => tokens),
+                last: all.at(-1),
+                parts: all.length,
+            };
         };
     });
     await page.goto(server.url + path);
@@ -109,7 +130,13 @@ export function tensors(path) {
         const [start, end] = info.data_offsets.map((offset) => 8 + length + offset);
         const data = bytes.subarray(start, end);
         const copy = data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength);
-        const make = { F32: Float32Array, I32: Int32Array, U32: Uint32Array, I64: BigInt64Array, U8: Uint8Array }[info.dtype];
+        const make = {
+            F32: Float32Array,
+            I32: Int32Array,
+            U32: Uint32Array,
+            I64: BigInt64Array,
+            U8: Uint8Array,
+        }[info.dtype];
         if (make) found[name] = { shape: info.shape, values: Array.from(new make(copy), Number) };
     }
     return found;

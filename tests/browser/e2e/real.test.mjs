@@ -6,7 +6,10 @@ import { after, before, test } from "node:test";
 import { distance, json, launch, open, serve, tensors } from "./harness.mjs";
 
 /** Where `serve-model` serves their folders. */
-const served = { minilm: process.env.INFERENCELAYER_MINILM_URL, smollm2: process.env.INFERENCELAYER_SMOLLM2_URL };
+const served = {
+    minilm: process.env.INFERENCELAYER_MINILM_URL,
+    smollm2: process.env.INFERENCELAYER_SMOLLM2_URL,
+};
 const skip = Object.values(served).some((url) => !url) && "the models are not served: tests/run npm does it";
 let server, browser, page;
 
@@ -29,7 +32,11 @@ test("minilm: 40 texts, the vectors that transformers computes", { skip }, async
     const { vectors, info, memory, events } = await page.evaluate(
         async ([hub, texts]) => {
             const events = [];
-            const model = await lib.load("minilm", { hub, device: "cpu", onProgress: (event) => events.push(event) });
+            const model = await lib.load("minilm", {
+                hub,
+                device: "cpu",
+                onProgress: (event) => events.push(event),
+            });
             const vectors = (await model.embed(texts)).map((v) => [...v]);
             return { vectors, info: model.info, memory: await model.memory(), events };
         },
@@ -46,22 +53,21 @@ test("minilm: 40 texts, the vectors that transformers computes", { skip }, async
     assert.ok(memory.wasm < 90.9e6 * 1.5 + 64 * 2 ** 20, `${memory.wasm} bytes`);
 });
 
-test("smollm2-135m: greedy tokens, in little memory", { skip }, async () => {
+test("smollm2-135m: greedy tokens, and a chat", { skip }, async () => {
     const golden = tensors("real_smollm2_135m_gguf/expected.safetensors");
     const ids = golden["greedy0.input_ids"].values;
-    // A software adapter takes seconds for each.
-    const count = 3;
-    const { tokens, memory } = await page.evaluate(
+    const { tokens, chat } = await page.evaluate(
         async ([hub, ids, maxTokens]) => {
-            await lib.cache.delete("minilm");
-            const model = await lib.load("smollm2-135m", { hub, device: "webgpu", context: 256 });
+            const model = await lib.load("smollm2-135m", { hub, device: "cpu", context: 256, dtype: "f32" });
             const { tokens } = await collect(model.generate(ids, { maxTokens, ignoreEos: true }));
-            return { tokens, memory: await model.memory() };
+            const messages = [{ role: "user", content: "What is the capital of France?" }];
+            return { tokens, chat: await collect(model.chat(messages, { maxTokens: 24 })) };
         },
-        [`${server.url}/hub`, ids, count],
+        [`${server.url}/hub`, ids, 24],
     );
-    assert.deepEqual(tokens, golden["greedy0.tokens"].values.slice(0, count));
-    assert.ok(memory.device > 98e6);
+    assert.deepEqual(tokens, golden["greedy0.tokens"].values.slice(0, 24));
+    assert.equal(chat.last.usage.promptTokens, golden["chat.ids"].values.length);
+    assert.match(chat.text, /Paris/);
 });
 
 test("weights never are in wasm memory whole", { skip }, async () => {

@@ -43,8 +43,14 @@ export class Server {
     }
 
     async start() {
-        this.server = createServer((request, response) => this.#answer(request, response).catch((error) => response.destroy(error)));
-        this.server.on("connection", (socket) => this.sockets.add(socket).size && socket.on("close", () => this.sockets.delete(socket)));
+        this.server = createServer((request, response) =>
+            this.#answer(request, response).catch((error) => response.destroy(error)),
+        );
+        this.server.on(
+            "connection",
+            (socket) =>
+                this.sockets.add(socket).size && socket.on("close", () => this.sockets.delete(socket)),
+        );
         await new Promise((resolve) => this.server.listen(0, "127.0.0.1", resolve));
         // A secure context, as 127.0.0.1 is.
         this.url = `http://127.0.0.1:${this.server.address().port}`;
@@ -92,7 +98,10 @@ export class Server {
         const path = decodeURIComponent(new URL(request.url, this.url).pathname);
         const entry = { path, range: request.headers.range, status: 0, sent: 0 };
         this.log.push(entry);
-        const headers = { "access-control-allow-origin": "*", "access-control-expose-headers": "etag, content-range" };
+        const headers = {
+            "access-control-allow-origin": "*",
+            "access-control-expose-headers": "etag, content-range",
+        };
         if (request.method === "OPTIONS") {
             response.writeHead(204, { ...headers, "access-control-allow-headers": "*" }).end();
             return;
@@ -114,7 +123,12 @@ export class Server {
         if (range && !fault.noRange) {
             start = Number(range[1]);
             if (start >= bytes.length) {
-                response.writeHead((entry.status = 416), { ...headers, "content-range": `bytes */${bytes.length}` }).end();
+                response
+                    .writeHead((entry.status = 416), {
+                        ...headers,
+                        "content-range": `bytes */${bytes.length}`,
+                    })
+                    .end();
                 return;
             }
             const end = range[2] ? Math.min(Number(range[2]) + 1, bytes.length) : bytes.length;
@@ -125,7 +139,13 @@ export class Server {
         headers["content-length"] = body.length;
         response.writeHead(entry.status, headers);
         if (request.method === "HEAD") return response.end();
-        await this.#send(response, body, fault.cut === undefined ? Infinity : fault.cut - start, fault.bytesPerSecond, entry);
+        await this.#send(
+            response,
+            body,
+            fault.cut === undefined ? Infinity : fault.cut - start,
+            fault.bytesPerSecond,
+            entry,
+        );
     }
 
     #fault(path) {

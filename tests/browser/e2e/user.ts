@@ -1,6 +1,15 @@
 // A user's code: it has to compile against the package's types, and its mistakes must not.
 
-import { Aborted, DownloadFailed, cache, checkSupport, load, models, type Model, type Part } from "inferencelayer";
+import {
+    Aborted,
+    DownloadFailed,
+    cache,
+    checkSupport,
+    load,
+    models,
+    type Model,
+    type Part,
+} from "inferencelayer";
 import OpenAI from "inferencelayer/openai";
 
 export async function use(files: FileList, signal: AbortSignal): Promise<string> {
@@ -16,7 +25,11 @@ export async function use(files: FileList, signal: AbortSignal): Promise<string>
     await load({ url: new URL("https://example.org/model.gguf"), sha256: "0".repeat(64) });
     let text = "";
     let last: Part | undefined;
-    for await (const part of model.chat([{ role: "user", content: "Hi" }], { maxTokens: 5, temperature: 0.7, signal })) {
+    for await (const part of model.chat([{ role: "user", content: "Hi" }], {
+        maxTokens: 5,
+        temperature: 0.7,
+        signal,
+    })) {
         text += part.text;
         last = part;
     }
@@ -25,9 +38,16 @@ export async function use(files: FileList, signal: AbortSignal): Promise<string>
     text += `${last?.usage?.tokensPerSecond} ${vector?.length} ${(await model.memory()).device} ${models[0]?.id}`;
     text += `${(await cache.list())[0]?.bytes} ${(await cache.estimate()).quota} ${(await checkSupport()).adapter?.limits.maxBufferSize}`;
     const client = new OpenAI({ models: { tiny: model } });
-    const answer = await client.chat.completions.create({ model: "tiny", messages: [{ role: "user", content: "Hi" }] });
+    const answer = await client.chat.completions.create({
+        model: "tiny",
+        messages: [{ role: "user", content: "Hi" }],
+    });
     text += answer.choices[0]?.message.content;
-    for await (const chunk of await client.chat.completions.create({ model: "tiny", messages: [], stream: true })) {
+    for await (const chunk of await client.chat.completions.create({
+        model: "tiny",
+        messages: [],
+        stream: true,
+    })) {
         text += chunk.choices[0]?.delta.content ?? "";
     }
     try {

@@ -15,7 +15,7 @@ const say = (id, text) => (document.getElementById(id).textContent += text);
 const embedder = await load(base + "bert/", { device: "cpu" });
 const [a, b] = await embedder.embed(["The lake is cold.", "Cold water in the lake."]);
 say("similarity", a.reduce((sum, value, i) => sum + value * b[i], 0).toFixed(3));
-const chat = await load(base + "gguf_llama/model.gguf", { device: "webgpu" });
+const chat = await load(base + "gguf_llama/model.gguf", { device: "cpu" });
 for await (const part of chat.chat([{ role: "user", content: "Where is the lake?" }], { maxTokens: 8 }))
     say("answer", part.text);
 say("done", "done");
@@ -28,10 +28,15 @@ let project, server, browser;
 
 before(async () => {
     project = scratch("vite");
-    writeFileSync(join(project, "package.json"), JSON.stringify({ name: "page", private: true, type: "module" }));
+    writeFileSync(
+        join(project, "package.json"),
+        JSON.stringify({ name: "page", private: true, type: "module" }),
+    );
     writeFileSync(join(project, "index.html"), HTML);
     writeFileSync(join(project, "main.js"), MAIN);
-    execFileSync("npm", ["install", "--silent", "--offline", "--no-audit", "--no-fund", pack()], { cwd: project });
+    execFileSync("npm", ["install", "--silent", "--offline", "--no-audit", "--no-fund", pack()], {
+        cwd: project,
+    });
     server = await new Server().mount("/models/", FIXTURES + "/").start();
     browser = await launch();
 });
@@ -46,25 +51,36 @@ async function works(address) {
     page.on("pageerror", (error) => problems.push(String(error)));
     page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
     await page.goto(`${address}?models=${encodeURIComponent(server.url + "/models/")}`);
-    const done = page.waitForFunction(() => document.getElementById("done").textContent, null, { timeout: 180_000 });
+    const done = page.waitForFunction(() => document.getElementById("done").textContent, null, {
+        timeout: 180_000,
+    });
     const failed = new Promise((_, reject) => page.on("pageerror", reject));
     await Promise.race([done, failed]);
-    const [similarity, answer] = await page.evaluate(() => ["similarity", "answer"].map((id) => document.getElementById(id).textContent));
+    const [similarity, answer] = await page.evaluate(() =>
+        ["similarity", "answer"].map((id) => document.getElementById(id).textContent),
+    );
     assert.ok(Number(similarity) > 0 && Number(similarity) <= 1, similarity);
     assert.ok(answer.length > 0);
     await page.close();
 }
 
 test("built by Vite", async () => {
-    execFileSync(vite, ["build", "--logLevel", "warn"], { cwd: project, stdio: ["ignore", "ignore", "inherit"] });
+    execFileSync(vite, ["build", "--logLevel", "warn"], {
+        cwd: project,
+        stdio: ["ignore", "ignore", "inherit"],
+    });
     const assets = readdirSync(join(project, "dist/assets"));
     assert.equal(assets.filter((name) => name.endsWith(".wasm")).length, 1, assets.join());
-    server.mount("/built/", join(project, "dist") + "/").mount("/assets/", join(project, "dist/assets") + "/");
+    server
+        .mount("/built/", join(project, "dist") + "/")
+        .mount("/assets/", join(project, "dist/assets") + "/");
     await works(`${server.url}/built/index.html`);
 });
 
 test("served by Vite's development server", async () => {
-    const child = spawn(vite, ["--port", "0", "--host", "127.0.0.1", "--clearScreen", "false"], { cwd: project });
+    const child = spawn(vite, ["--port", "0", "--host", "127.0.0.1", "--clearScreen", "false"], {
+        cwd: project,
+    });
     try {
         const address = await new Promise((resolve, reject) => {
             let text = "";

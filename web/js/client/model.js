@@ -70,7 +70,9 @@ export class Model extends EventTarget {
     /** @param {{code: string, message: string, info?: object}} warning */
     warn(warning) {
         if (warning.info) this.info = /** @type {any} */ (warning.info);
-        this.dispatchEvent(new CustomEvent("warning", { detail: { code: warning.code, message: warning.message } }));
+        this.dispatchEvent(
+            new CustomEvent("warning", { detail: { code: warning.code, message: warning.message } }),
+        );
     }
 
     async #call(method, args, options) {
@@ -98,7 +100,9 @@ export class Model extends EventTarget {
         };
         await Promise.all(Array.from({ length: Math.min(SLICES, all.length) }, work));
         return answers.flatMap(({ values, width }) =>
-            Array.from({ length: width ? values.length / width : 0 }, (_, i) => values.slice(i * width, (i + 1) * width)),
+            Array.from({ length: width ? values.length / width : 0 }, (_, i) =>
+                values.slice(i * width, (i + 1) * width),
+            ),
         );
     }
 

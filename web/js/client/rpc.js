@@ -125,7 +125,9 @@ export class Client {
                 target.postMessage({ id, method, args });
             } catch (error) {
                 this.#pending.delete(id);
-                settle(reject)(new InferenceError(`arguments cannot be sent to the worker: ${error.message}`));
+                settle(reject)(
+                    new InferenceError(`arguments cannot be sent to the worker: ${error.message}`),
+                );
             }
         });
         return { id, worker, done };

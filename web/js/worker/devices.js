@@ -16,7 +16,9 @@ export async function openDevice(wasm, kind) {
         if (opened.get(kind) !== known) return openDevice(wasm, kind);
         opened.delete(kind);
         // Models that were on it still ask it; then it is garbage.
-        if (found) for (const [name, other] of opened) if ((await other.catch(() => null)) === found) opened.delete(name);
+        if (found)
+            for (const [name, other] of opened)
+                if ((await other.catch(() => null)) === found) opened.delete(name);
     }
     if (kind === "auto") {
         const gpu = await opened.get("webgpu")?.catch(() => null);

@@ -46,10 +46,13 @@ export async function download(entry, wanted, context) {
         const state = await transfer(entry, file, wanted, patience, context);
         if (state === null) {
             if (!wanted.optional) {
-                throw new DownloadFailed(`${url}: the server has no such file (404); check the address and the file's name`, {
-                    url,
-                    status: 404,
-                });
+                throw new DownloadFailed(
+                    `${url}: the server has no such file (404); check the address and the file's name`,
+                    {
+                        url,
+                        status: 404,
+                    },
+                );
             }
             await entry.setAbsent(path);
             return false;
@@ -91,12 +94,18 @@ async function transfer(entry, file, { path, url, sha256 }, patience, { signal, 
             const size = sizeOf(response, start);
             const etag = response.headers.get("etag");
             const changed =
-                file && ((file.etag && etag && file.etag !== etag) || (file.size !== null && size !== null && file.size !== size));
+                file &&
+                ((file.etag && etag && file.etag !== etag) ||
+                    (file.size !== null && size !== null && file.size !== size));
             if (start > 0 && (response.status !== 206 || changed)) {
                 // The server cannot go on, or has another file now.
                 await response.body?.cancel();
                 await restart();
-                await patience.fail(`the server answered ${response.status} to a request for the rest`, response.status, 0);
+                await patience.fail(
+                    `the server answered ${response.status} to a request for the rest`,
+                    response.status,
+                    0,
+                );
                 continue;
             }
             if (!file) {
@@ -110,7 +119,9 @@ async function transfer(entry, file, { path, url, sha256 }, patience, { signal, 
                 return { file, hash: hasher?.finish() };
             }
             if (end === "end" && file.bytes > file.size) await restart();
-            await patience.fail(end === "end" ? "the connection ended early" : `the connection broke (${end})`);
+            await patience.fail(
+                end === "end" ? "the connection ended early" : `the connection broke (${end})`,
+            );
             signal.throwIfAborted();
         }
     } finally {
@@ -147,7 +158,7 @@ async function receive(entry, file, response, hasher, patience, progress, keep) 
             if (step.done) break;
             patience.reward();
             progress.add(step.value.length);
-            for (let rest = step.value; rest.length; ) {
+            for (let rest = step.value; rest.length;) {
                 const taken = Math.min(rest.length, PIECE - filled);
                 piece.set(rest.subarray(0, taken), filled);
                 filled += taken;

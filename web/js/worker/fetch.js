@@ -77,8 +77,13 @@ export async function request(patience, start) {
             const headers = start > 0 ? { Range: `bytes=${start}-` } : {};
             response = await fetch(url, { headers, signal, cache: "no-store" });
         } catch (error) {
-            const offline = navigator.onLine === false ? "this device is offline" : `the request failed (${error.message})`;
-            await patience.fail(`${offline}; if the address is right, its server may not allow other sites (CORS)`);
+            const offline =
+                navigator.onLine === false
+                    ? "this device is offline"
+                    : `the request failed (${error.message})`;
+            await patience.fail(
+                `${offline}; if the address is right, its server may not allow other sites (CORS)`,
+            );
             continue;
         }
         const { status } = response;
@@ -87,7 +92,11 @@ export async function request(patience, start) {
         if (status === 404 || status === 410) return null;
         if (PASSING.has(status)) {
             const after = Number(response.headers.get("retry-after"));
-            await patience.fail(`the server answered ${status}`, status, after > 0 && after < 60 ? after * 1000 : undefined);
+            await patience.fail(
+                `the server answered ${status}`,
+                status,
+                after > 0 && after < 60 ? after * 1000 : undefined,
+            );
             continue;
         }
         const hint = HINTS[status] ?? "try again later";

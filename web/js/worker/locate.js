@@ -26,12 +26,26 @@ export function locate({ name, page, sha256 }, hub = HUB) {
     const known = CATALOGUE[name];
     if (known) {
         const base = `${root}/${known.repo}/resolve/main/`;
-        return { id: name, name, base, gguf: known.file ?? null, sha256: { ...known.sha256, ...sums(sha256, known.file) }, query: "" };
+        return {
+            id: name,
+            name,
+            base,
+            gguf: known.file ?? null,
+            sha256: { ...known.sha256, ...sums(sha256, known.file) },
+            query: "",
+        };
     }
     // `owner/name` is a repository, unless it is an address of the page's own server.
     const repository = /^[\w.-]+\/[\w.-]+$/.test(name) && !name.startsWith(".") && !name.endsWith(".gguf");
     if (repository) {
-        return { id: name, name: lastPart(name), base: `${root}/${name}/resolve/main/`, gguf: null, sha256: sums(sha256), query: "" };
+        return {
+            id: name,
+            name: lastPart(name),
+            base: `${root}/${name}/resolve/main/`,
+            gguf: null,
+            sha256: sums(sha256),
+            query: "",
+        };
     }
     let url;
     try {
@@ -53,11 +67,20 @@ export function locate({ name, page, sha256 }, hub = HUB) {
         url = new URL(`${root}/${tree[1]}/resolve/${tree[2] ?? "main"}${tree[3] ?? "/"}`);
     }
     const path = decodeURIComponent(url.pathname);
-    const folder = path.endsWith(".gguf") ? new URL("./", url) : new URL(url.pathname.endsWith("/") ? url : `${url.origin}${url.pathname}/`);
+    const folder = path.endsWith(".gguf")
+        ? new URL("./", url)
+        : new URL(url.pathname.endsWith("/") ? url : `${url.origin}${url.pathname}/`);
     const gguf = path.endsWith(".gguf") ? lastPart(path) : null;
     folder.search = "";
     folder.hash = "";
-    return { id: folder.href + (gguf ?? ""), name: gguf ?? lastPart(path), base: folder.href, gguf, sha256: sums(sha256, gguf), query: search };
+    return {
+        id: folder.href + (gguf ?? ""),
+        name: gguf ?? lastPart(path),
+        base: folder.href,
+        gguf,
+        sha256: sums(sha256, gguf),
+        query: search,
+    };
 }
 
 /** SHA-256 of files by path: given for each, or one for the file that matters. */
@@ -65,7 +88,8 @@ function sums(sha256, gguf) {
     if (sha256 === undefined) return {};
     const all = typeof sha256 === "string" ? { [gguf ?? "model.safetensors"]: sha256 } : sha256;
     for (const [path, sum] of Object.entries(all)) {
-        if (!/^[0-9a-f]{64}$/i.test(sum)) throw new InvalidInput(`sha256 of ${path}: expected 64 hexadecimal digits`);
+        if (!/^[0-9a-f]{64}$/i.test(sum))
+            throw new InvalidInput(`sha256 of ${path}: expected 64 hexadecimal digits`);
     }
     return Object.fromEntries(Object.entries(all).map(([path, sum]) => [path, sum.toLowerCase()]));
 }
@@ -75,7 +99,10 @@ export function parts(name) {
     const found = /^(.*-)(\d{5})-of-(\d{5})\.gguf$/.exec(name);
     if (!found) return [name];
     const count = Number(found[3]);
-    return Array.from({ length: count }, (_, i) => `${found[1]}${String(i + 1).padStart(5, "0")}-of-${found[3]}.gguf`);
+    return Array.from(
+        { length: count },
+        (_, i) => `${found[1]}${String(i + 1).padStart(5, "0")}-of-${found[3]}.gguf`,
+    );
 }
 
 /**
@@ -112,7 +139,9 @@ export async function gather(files, kindOf) {
             }
         }
         await Promise.all(
-            ["sentence_bert_config.json", "config_sentence_transformers.json"].map((path) => files.want(path, true)),
+            ["sentence_bert_config.json", "config_sentence_transformers.json"].map((path) =>
+                files.want(path, true),
+            ),
         );
         if (transformer) await files.want(`${transformer}sentence_bert_config.json`, true);
     }

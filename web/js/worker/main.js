@@ -36,7 +36,10 @@ function find(handle, kind, what) {
     const model = models.get(handle);
     if (!model) throw new Aborted("the model was unloaded; load it again");
     if (kind && model.kind !== kind) {
-        const verb = model.kind === "embedding" ? "embeds texts and does not generate" : "generates text and does not embed";
+        const verb =
+            model.kind === "embedding"
+                ? "embeds texts and does not generate"
+                : "generates text and does not embed";
         throw new InvalidInput(`${what}: ${model.info.name} ${verb}`);
     }
     return model;
@@ -73,7 +76,11 @@ serve({
     detokenize: (call, handle, ids) => find(handle).use(call, async (inner) => inner.detokenize(ids), always),
 
     memory: (call, handle) =>
-        find(handle).use(call, async (inner) => ({ device: await inner.memory(), wasm: exports.memory.buffer.byteLength }), always),
+        find(handle).use(
+            call,
+            async (inner) => ({ device: await inner.memory(), wasm: exports.memory.buffer.byteLength }),
+            always,
+        ),
 
     unload(_, handle) {
         models.get(handle)?.unload();

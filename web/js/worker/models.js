@@ -58,7 +58,16 @@ export class LoadedModel {
      * @param {(event: object) => void} tell
      */
     async start(signal, tell) {
-        const { device: kind = "auto", cache = true, hub, dtype, context, pooling, deterministic, maxBatchTokens } = this.options;
+        const {
+            device: kind = "auto",
+            cache = true,
+            hub,
+            dtype,
+            context,
+            pooling,
+            deterministic,
+            maxBatchTokens,
+        } = this.options;
         if (!["auto", "webgpu", "cpu"].includes(kind)) {
             throw new InvalidInput(`device: there is no \`${kind}\`; there are auto, webgpu and cpu`);
         }
@@ -66,37 +75,57 @@ export class LoadedModel {
         const { wasm } = this;
         const { device, info } = await openDevice(wasm, kind);
         this.device = device;
-        const inner = await obtain(this.source, { signal, progress, keep: cache !== false, hub, wasm, device }, async (files) => {
-            const weights = Object.entries(files.files).filter(([path]) => /\.(gguf|safetensors)$/.test(path));
-            progress.begin("upload", weights.reduce((sum, [, file]) => sum + file.size, 0));
-            let compiling = false;
-            const told = (done, all) => {
-                if (done < all || compiling) return;
-                compiling = true;
+        const inner = await obtain(
+            this.source,
+            { signal, progress, keep: cache !== false, hub, wasm, device },
+            async (files) => {
+                const weights = Object.entries(files.files).filter(([path]) =>
+                    /\.(gguf|safetensors)$/.test(path),
+                );
+                progress.begin(
+                    "upload",
+                    weights.reduce((sum, [, file]) => sum + file.size, 0),
+                );
+                let compiling = false;
+                const told = (done, all) => {
+                    if (done < all || compiling) return;
+                    compiling = true;
+                    progress.end();
+                    progress.begin("compile", 1);
+                };
+                const made =
+                    files.kind === "embedding"
+                        ? await wasm.Embedder.load(
+                              device,
+                              files.files,
+                              given({ dtype, pooling, deterministic, maxBatchTokens }),
+                              told,
+                          )
+                        : await wasm.Generator.load(
+                              device,
+                              files.files,
+                              files.gguf ?? undefined,
+                              given({ dtype, context }),
+                              told,
+                          );
+                if (!compiling) {
+                    progress.end();
+                    progress.begin("compile", 1);
+                }
                 progress.end();
-                progress.begin("compile", 1);
-            };
-            const made =
-                files.kind === "embedding"
-                    ? await wasm.Embedder.load(device, files.files, given({ dtype, pooling, deterministic, maxBatchTokens }), told)
-                    : await wasm.Generator.load(device, files.files, files.gguf ?? undefined, given({ dtype, context }), told);
-            if (!compiling) {
-                progress.end();
-                progress.begin("compile", 1);
-            }
-            progress.end();
-            this.kind = files.kind;
-            this.info = {
-                id: files.id,
-                name: files.name,
-                kind: files.kind,
-                bytes: files.bytes,
-                cached: files.cached,
-                device: info,
-                ...(await made.info()),
-            };
-            return made;
-        });
+                this.kind = files.kind;
+                this.info = {
+                    id: files.id,
+                    name: files.name,
+                    kind: files.kind,
+                    bytes: files.bytes,
+                    cached: files.cached,
+                    device: info,
+                    ...(await made.info()),
+                };
+                return made;
+            },
+        );
         if (signal.aborted) {
             inner.free();
             throw new Aborted("the call was aborted");
@@ -166,5 +195,7 @@ export class LoadedModel {
 
 /** Options that were given. */
 function given(options) {
-    return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined && value !== null));
+    return Object.fromEntries(
+        Object.entries(options).filter(([, value]) => value !== undefined && value !== null),
+    );
 }

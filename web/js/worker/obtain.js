@@ -38,7 +38,8 @@ export async function obtain(source, context, use) {
     const wait = () => void watch(located.id, progress, waiting.signal);
     const waiting = new AbortController();
     // What is in memory belongs to this load alone.
-    const lock = (mode, work) => (keep ? store.locked(located.id, { mode, signal, onWait: wait }, work) : work());
+    const lock = (mode, work) =>
+        keep ? store.locked(located.id, { mode, signal, onWait: wait }, work) : work();
     const ensured = await lock("exclusive", () => {
         waiting.abort();
         return ensure(located, keep, context);
@@ -64,7 +65,13 @@ async function watch(id, progress, signal) {
         const entry = await store.openEntry(id, true);
         const files = [...entry.files.values()];
         const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
-        progress.set(bytes, Math.max(bytes + 1, files.reduce((sum, file) => sum + (file.size ?? file.bytes), 0)));
+        progress.set(
+            bytes,
+            Math.max(
+                bytes + 1,
+                files.reduce((sum, file) => sum + (file.size ?? file.bytes), 0),
+            ),
+        );
         await new Promise((resolve) => setTimeout(resolve, 200));
     }
 }
@@ -77,7 +84,10 @@ async function ensure(located, keep, { signal, progress, wasm }) {
         let loaded = 0;
         const old = [...entry.files.values()].filter((file) => file.done);
         if (old.length) {
-            progress.begin("verify", old.reduce((sum, file) => sum + file.bytes, 0));
+            progress.begin(
+                "verify",
+                old.reduce((sum, file) => sum + file.bytes, 0),
+            );
             for (const file of old) {
                 signal.throwIfAborted();
                 if (!(await entry.intact(file, (bytes) => progress.add(bytes)))) await entry.drop(file);
@@ -95,7 +105,11 @@ async function ensure(located, keep, { signal, progress, wasm }) {
                 loaded += 1;
             }
             const url = located.base + path.split("/").map(encodeURIComponent).join("/") + located.query;
-            return download(entry, { path, url, optional, sha256 }, { signal, progress, keep, Sha256: wasm.Sha256 });
+            return download(
+                entry,
+                { path, url, optional, sha256 },
+                { signal, progress, keep, Sha256: wasm.Sha256 },
+            );
         };
         let kind = /** @type {"embedding" | "generation"} */ ("generation");
         if (located.gguf) {
@@ -194,7 +208,10 @@ async function fromPage(given, context) {
     };
     const add = (path, file) => {
         bytes += file.size;
-        const reader = { size: file.size, read: async (at, n) => new Uint8Array(await file.slice(at, at + n).arrayBuffer()) };
+        const reader = {
+            size: file.size,
+            read: async (at, n) => new Uint8Array(await file.slice(at, at + n).arrayBuffer()),
+        };
         read[path] = paced(reader, path, obtained, context);
     };
     if (first) {
@@ -202,10 +219,16 @@ async function fromPage(given, context) {
         obtained.gguf = first.split("/").pop();
         obtained.name = obtained.gguf;
     } else {
-        const config = [...byPath.keys()].filter((path) => path.endsWith("config.json")).sort((a, b) => a.length - b.length);
-        const root = [...byPath.keys()].find((path) => /(^|\/)modules\.json$/.test(path)) ?? config.find((path) => /(^|\/)config\.json$/.test(path));
+        const config = [...byPath.keys()]
+            .filter((path) => path.endsWith("config.json"))
+            .sort((a, b) => a.length - b.length);
+        const root =
+            [...byPath.keys()].find((path) => /(^|\/)modules\.json$/.test(path)) ??
+            config.find((path) => /(^|\/)config\.json$/.test(path));
         if (root === undefined) {
-            throw new InvalidInput("files: there is neither a .gguf file nor the config.json of a checkpoint folder among them");
+            throw new InvalidInput(
+                "files: there is neither a .gguf file nor the config.json of a checkpoint folder among them",
+            );
         }
         const prefix = root.slice(0, root.lastIndexOf("/") + 1);
         for (const [path, file] of byPath) if (path.startsWith(prefix)) add(path.slice(prefix.length), file);

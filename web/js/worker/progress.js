@@ -57,6 +57,11 @@ export class Progress {
         const [[then, before]] = this.#samples;
         const seconds = (now - then) / 1000;
         const speed = seconds > 0 ? Math.max(0, this.#bytes - before) / seconds : 0;
-        this.tell({ phase: this.#phase, bytes: this.#bytes, total: Math.max(this.#total, this.#bytes), speed });
+        this.tell({
+            phase: this.#phase,
+            bytes: this.#bytes,
+            total: Math.max(this.#total, this.#bytes),
+            speed,
+        });
     }
 }

@@ -2,10 +2,11 @@
 
 use alloc::format;
 
-use super::{define, flag};
+use super::{Lowering, define, flag, norm_word};
 use crate::{
     format::Format,
     gpu::{blocks::Layout, context::Features, pipelines::Definitions},
+    op::Norm,
 };
 
 /// Most rows that share one pass over the weight.
@@ -25,11 +26,18 @@ const LOADS: u32 = 8;
 /// Products of units in the text of the kernel, at most: registers hold no more, and compilers take long.
 const PRODUCTS: u32 = 32;
 
+/// Up to so many rows, a product normalises its own input: they are normalised one after the other.
+pub const HELD_ROWS: u32 = 4;
+
+/// So many workgroups keep a large GPU busy. Where each normalises its input, more would only do so more often.
+const RESIDENT: u32 = 1024;
+
 /// A product.
 #[derive(Debug, Clone, Copy)]
 pub struct Task {
     pub format: Format,
-    pub gated: bool,
+    /// Matrices whose products make an output together: 2 of gated ops, 3 of convolutions.
+    pub sides: u32,
     /// The outputs are 8-bit blocks.
     pub q8_out: bool,
     pub rows: u32,
@@ -54,6 +62,48 @@ impl Task {
     }
 }
 
+/// An input that workgroups normalise themselves, instead of reading it.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    pub norm: &'a Norm,
+    /// Pieces of 16 values of a row, and those of an invocation.
+    halves: u32,
+    each: u32,
+    threads: u32,
+}
+
+impl<'a> Held<'a> {
+    /// `None` if a workgroup of this shape cannot hold its rows beside `other_bytes` of workgroup memory.
+    pub fn new(l: &Lowering<'_>, shape: &Shape, norm: &'a Norm, other_bytes: u32) -> Option<Held<'a>> {
+        let threads = shape.threads();
+        let halves = l.cols4(norm.out).div_ceil(4);
+        let each = halves.div_ceil(threads);
+        let row = match l.word(norm.out) {
+            "q8" => halves * 22,
+            "f16" => halves * 32,
+            _ => halves * 64,
+        };
+        // What sums over the workgroup take, of a row and of the product.
+        let sums = each * threads * 5 + shape.rows * shape.outputs * 8 + threads * 12;
+        let fits = shape.rows * row + sums + other_bytes <= l.workgroup_bytes;
+        (l.features.barriers && each <= 4 && fits).then_some(Held { norm, halves, each, threads })
+    }
+
+    pub fn definitions(&self, l: &Lowering<'_>) -> Definitions {
+        let words = [("HELD", self.each), ("HALVES", self.halves)];
+        let mut all: Definitions = words.map(|(key, n)| (key, format!("{n}"))).into();
+        all.extend(define(&[("NORM", norm_word(Some(&self.norm.params))), ("SOURCE", l.word(self.norm.x))]));
+        all
+    }
+
+    /// Fewer workgroups, each of which makes several times its outputs.
+    pub fn grid(&self, [x, y, z]: [u32; 3]) -> [u32; 3] {
+        let most = RESIDENT * 128 / self.threads;
+        let rounds = (x * y).div_ceil(most);
+        [(x * y).div_ceil(rounds), 1, z]
+    }
+}
+
 /// The words of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -71,7 +121,7 @@ impl Shape {
     pub fn new(features: Features, task: &Task) -> Shape {
         let subgroups = features.subgroups && features.subgroup_size.0 >= 8;
         let widest = if subgroups { features.subgroup_size.0.min(32) } else { 8 };
-        let sides = if task.gated { 2 } else { 1 };
+        let sides = task.sides;
         let units = task.k4 / task.unit4();
         let more = |lanes: u32| {
             2 * lanes <= widest && task.n * sides * lanes < ENOUGH_INVOCATIONS && units >= 4 * lanes
@@ -88,20 +138,27 @@ impl Shape {
         let shared = match rows {
             _ if !features.barriers => 1,
             1 => 1,
-            2 => 2 / sides,
-            _ => 4 / sides,
+            2 => (2 / sides).max(1),
+            _ => (4 / sides).max(1),
         };
         // 32 outputs of a workgroup, of 256 invocations at most.
         let outs = if task.q8_out { shared.max(lanes / 8) } else { shared };
         let wide = if Layout::of(task.format).is_some_and(Layout::whole_bytes) { 2 } else { 1 };
+        // The few workgroups of a convolution have more on their way each.
+        let loads = if sides == 3 { 2 * LOADS } else { LOADS };
         let most = match features.barriers {
-            true => (LOADS / wide).min(PRODUCTS / rows) / (outs * sides),
+            true => (loads / wide).min(PRODUCTS / rows) / (outs * sides),
             false => 1,
         };
-        let most = most.max(1);
+        let most = 1 << most.max(1).ilog2();
         let unroll = units.div_ceil(lanes).next_power_of_two().min(most);
         let outputs = if task.q8_out { 32 } else { 128 / lanes * outs };
         Shape { rows, lanes, outs, unroll, subgroups, outputs }
+    }
+
+    /// Invocations of a workgroup.
+    const fn threads(&self) -> u32 {
+        self.outputs / self.outs * self.lanes
     }
 
     pub fn definitions(&self) -> Definitions {
@@ -144,17 +201,18 @@ mod tests {
         }
     }
 
-    const TASK: Task = Task { format: Format::Q4_0, gated: false, q8_out: false, rows: 1, n: 2048, k4: 512 };
+    const TASK: Task = Task { format: Format::Q4_0, sides: 1, q8_out: false, rows: 1, n: 2048, k4: 512 };
 
     #[test]
     fn shapes_are_legal() {
         for (subgroups, size) in [(false, 32), (true, 4), (true, 8), (true, 16), (true, 32), (true, 64)] {
             for format in Format::BLOCKS.into_iter().chain([Format::F32, Format::F16]) {
-                for (gated, q8_out) in [(false, false), (true, false), (true, true)] {
+                for (sides, q8_out) in [(1, false), (2, false), (2, true), (3, false), (3, true)] {
                     for (rows, n, k4) in [(1, 64, 64), (3, 2048, 512), (8, 65536, 1024), (40, 1024, 64 * 9)] {
-                        let task = Task { format, gated, q8_out, rows, n, k4 };
+                        let task = Task { format, sides, q8_out, rows, n, k4 };
                         let shape = Shape::new(features(subgroups, size), &task);
-                        let threads = shape.outputs / shape.outs * shape.lanes;
+                        let threads = shape.threads();
+                        assert!(threads.is_multiple_of(8) && threads >= shape.lanes, "{task:?} {shape:?}");
                         assert!(threads <= 256 && shape.outputs.is_multiple_of(4), "{task:?} {shape:?}");
                         assert!(shape.outputs / 4 * shape.rows <= threads, "{task:?} {shape:?}");
                         assert!(!shape.subgroups || shape.lanes <= size, "{task:?} {shape:?}");

@@ -2,8 +2,11 @@
 
 mod attention;
 mod cached;
+mod expert_tiles;
 mod experts;
+mod few_rows;
 mod linear;
+mod linear_coop;
 mod linear_vec;
 mod rows;
 mod sample;
@@ -14,13 +17,14 @@ use alloc::{format, string::ToString, vec, vec::Vec};
 use super::{
     blocks::Layout,
     context::Features,
+    fuse::Call,
     kernel::Kernel,
     pipelines::Definitions,
     weight::{GpuWeight, Piece},
 };
 use crate::{
     Error, Result,
-    op::{Activation, Op},
+    op::{Activation, Norm, NormKind, NormParams, Op, Route, ShortConv, StoreKv},
     program::{BufferId, Program},
     tensor::{DType, Format, Weight},
 };
@@ -35,6 +39,8 @@ pub enum Binding {
     Weight(wgpu::Buffer),
     /// The first so many bytes of memory that holds something from one dispatch of an op to its next.
     Scratch(u64),
+    /// The same of another memory, so that a dispatch may read one and write the other.
+    Lists(u64),
 }
 
 /// One kernel call with everything resolved but the program's buffers.
@@ -49,10 +55,17 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// Bytes of scratch memory it needs.
-    pub fn scratch(&self) -> u64 {
-        let bytes = |b: &Binding| if let Binding::Scratch(bytes) = b { *bytes } else { 0 };
-        self.bindings.iter().map(bytes).max().unwrap_or(0)
+    /// Bytes of scratch memory, and of lists, that it needs.
+    pub fn scratch(&self) -> [usize; 2] {
+        let mut most = [0; 2];
+        for binding in &self.bindings {
+            match binding {
+                Binding::Scratch(bytes) => most[0] = most[0].max(*bytes as usize),
+                Binding::Lists(bytes) => most[1] = most[1].max(*bytes as usize),
+                Binding::Buffer(_) | Binding::Weight(_) => {}
+            }
+        }
+        most
     }
 }
 
@@ -61,15 +74,44 @@ impl Dispatch {
 pub struct Lowering<'a> {
     pub program: &'a Program,
     pub features: Features,
+    /// Memory that the invocations of a workgroup may share.
+    pub workgroup_bytes: u32,
+    /// Invocations that a workgroup may have.
+    pub most_invocations: u32,
+    /// The tile of `linear_coop` to take wherever it can be.
+    pub linear_tile: Option<&'static str>,
 }
 
 impl Lowering<'_> {
-    /// The dispatches of one op.
+    /// Whether a call's dispatch can make its input from what `norm` reads, so that `norm` needs none.
+    pub fn takes_norm(&self, call: &Call<'_>, norm: &Norm) -> bool {
+        few_rows::takes_norm(self, call, norm)
+    }
+
+    /// Whether a call's dispatch can do what `conv` does with its outputs.
+    pub fn takes_conv(&self, call: &Call<'_>, conv: &ShortConv) -> bool {
+        matches!(call.op, Op::Linear(o) if few_rows::takes_conv(self, call, o, conv))
+    }
+
+    /// Whether a call's dispatch can choose its experts by the logits of `router`'s op.
+    pub fn takes_route(&self, call: &Call<'_>, router: (&Call<'_>, &Route)) -> bool {
+        matches!(call.op, Op::ExpertGatedLinear(o) if few_rows::takes_route(self, call, o, router))
+    }
+
+    /// Whether an op's dispatch can do what `store` does before.
+    pub fn takes_store(&self, op: &Op, store: &StoreKv) -> bool {
+        matches!(op, Op::CachedAttention(o) if cached::takes_store(self, o, store))
+    }
+
+    /// The dispatches of one call.
     ///
     /// # Errors
     /// `Unsupported` for weights of another backend or layouts a kernel cannot read.
-    pub fn lower(&self, op: &Op) -> Result<Vec<Dispatch>> {
-        match op {
+    pub fn lower(&self, call: &Call<'_>) -> Result<Vec<Dispatch>> {
+        if let Some(dispatches) = few_rows::lower(self, call)? {
+            return Ok(dispatches);
+        }
+        match call.op {
             Op::Embed(o) => rows::embed(self, o),
             Op::Norm(o) => rows::norm(self, o),
             Op::Linear(o) => linear::linear(self, o),
@@ -81,7 +123,7 @@ impl Lowering<'_> {
             Op::StoreKv(o) => stored::store_kv(self, o),
             Op::ShortConv(o) => stored::short_conv(self, o),
             Op::Sample(o) => sample::sample(self, o),
-            Op::CachedAttention(o) => cached::cached_attention(self, o),
+            Op::CachedAttention(o) => cached::cached_attention(self, o, call.store),
             Op::Route(o) => experts::route(self, o),
             Op::ExpertGatedLinear(o) => experts::expert_gated_linear(self, o),
             Op::ExpertLinear(o) => experts::expert_linear(self, o),
@@ -144,6 +186,18 @@ fn whole(weight: &Weight) -> Result<&Piece> {
 
 fn bind(weight: &Weight) -> Result<Binding> {
     Ok(Binding::Weight(whole(weight)?.buffer.clone()))
+}
+
+fn norm_word(params: Option<&NormParams>) -> &'static str {
+    match params.map(|p| p.kind) {
+        None => "none",
+        Some(NormKind::Layer) => "layer",
+        Some(NormKind::Rms) => "rms",
+    }
+}
+
+fn has_bias(params: &NormParams) -> u32 {
+    u32::from(params.weight.rows() == 2)
 }
 
 fn activation_word(activation: Activation) -> &'static str {

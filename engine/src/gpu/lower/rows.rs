@@ -3,27 +3,16 @@
 use alloc::{format, vec, vec::Vec};
 
 use super::{
-    Binding, Dispatch, Lowering, bind, define, dispatch, flag, fold, one, storage, weight_word, whole,
+    Binding, Dispatch, Lowering, bind, define, dispatch, flag, fold, has_bias, norm_word, one, storage,
+    weight_word, whole,
 };
 use crate::{
     Error, Result,
     gpu::kernel,
-    op::{Embed, Norm, NormKind, NormParams, Normalize, Pool, PoolMode, Rope},
+    op::{Embed, Norm, Normalize, Pool, PoolMode, Rope},
     program::BufferId,
     tensor::DType,
 };
-
-fn norm_word(params: Option<&NormParams>) -> &'static str {
-    match params.map(|p| p.kind) {
-        None => "none",
-        Some(NormKind::Layer) => "layer",
-        Some(NormKind::Rms) => "rms",
-    }
-}
-
-fn has_bias(params: &NormParams) -> u32 {
-    u32::from(params.weight.rows() == 2)
-}
 
 pub fn embed(l: &Lowering<'_>, o: &Embed) -> Result<Vec<Dispatch>> {
     let mut words = ["f32"; 3];
@@ -77,13 +66,15 @@ pub fn embed(l: &Lowering<'_>, o: &Embed) -> Result<Vec<Dispatch>> {
 
 pub fn norm(l: &Lowering<'_>, o: &Norm) -> Result<Vec<Dispatch>> {
     let grid = fold(l.rows(o.x));
-    // Few long rows cannot fill a GPU, and wait for one thread's loop.
-    let wide = l.features.barriers && l.rows(o.x) <= 16 && l.cols4(o.x) >= 128;
+    // Few rows cannot fill a GPU, and wait for one thread's loop.
+    let pieces = l.cols4(o.x).div_ceil(4 * 256);
+    let wide = l.features.barriers && l.rows(o.x) <= 16 && pieces <= 4;
     let definitions = define(&[
         ("X", l.word(o.x)),
         ("Y", l.word(o.out)),
         ("NORM", norm_word(Some(&o.params))),
         ("WIDE", &flag(wide)),
+        ("HELD", &format!("{pieces}")),
     ]);
     let params = [l.cols4(o.x), has_bias(&o.params), o.params.eps.to_bits(), l.count(o.x), grid[0]];
     let bindings = vec![Binding::Buffer(o.x), bind(&o.params.weight)?, Binding::Buffer(o.out)];

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A weight that a kernel reads as f32 whatever the backend's formats are.
-fn bind_f32(weight: &Weight) -> Result<Binding> {
+pub fn bind_f32(weight: &Weight) -> Result<Binding> {
     if weight.format() != Format::F32 {
         let why = format!("weight `{}` is {}, but is read as f32", weight.name(), weight.format());
         return Err(Error::Unsupported(why));
@@ -20,7 +20,7 @@ fn bind_f32(weight: &Weight) -> Result<Binding> {
 }
 
 /// The epsilon and the binding of a head's norm.
-fn head_norm(params: Option<&NormParams>) -> Result<(u32, Option<Binding>)> {
+pub fn head_norm(params: Option<&NormParams>) -> Result<(u32, Option<Binding>)> {
     match params {
         None => Ok((0, None)),
         Some(NormParams { kind: NormKind::Rms, weight, eps }) => Ok((eps.to_bits(), Some(bind_f32(weight)?))),
@@ -61,6 +61,9 @@ pub fn store_kv(l: &Lowering<'_>, o: &StoreKv) -> Result<Vec<Dispatch>> {
     one(dispatch(&kernel::STORE_KV, definitions, &params, bindings, grid))
 }
 
+/// Rows of a span that one workgroup of `short_conv` takes.
+const CONV_PART: u32 = 64;
+
 pub fn short_conv(l: &Lowering<'_>, o: &ShortConv) -> Result<Vec<Dispatch>> {
     let definitions = define(&[
         ("X", l.word(o.bcx)),
@@ -76,13 +79,13 @@ pub fn short_conv(l: &Lowering<'_>, o: &ShortConv) -> Result<Vec<Dispatch>> {
         bindings.push(bind_f32(bias)?);
     }
     bindings.extend([Binding::Buffer(o.state), Binding::Buffer(o.out)]);
-    let (bounds, quads) = match o.spans {
-        Some(spans) => (spans, 8),
-        None => (o.out, 64),
+    let (bounds, quads, parts) = match o.spans {
+        Some(spans) => (spans, 8, l.rows(o.out).div_ceil(CONV_PART).max(1)),
+        None => (o.out, 64, 1),
     };
-    let [grid_y, grid_z, _] = fold(l.rows(bounds));
+    let [grid_y, grid_z, _] = fold(l.rows(bounds) * parts);
     let cols4 = l.cols4(o.out);
-    let params = [cols4, l.count(bounds), grid_y];
+    let params = [cols4, l.count(bounds), grid_y, parts];
     let grid = [cols4.div_ceil(quads), grid_y, grid_z];
     one(dispatch(&kernel::SHORT_CONV, definitions, &params, bindings, grid))
 }

@@ -135,9 +135,9 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
 
-    /// Most tokens of the prompt that are processed at a time.
-    #[arg(long, value_name = "N", default_value = "512")]
-    pub chunk: NonZeroUsize,
+    /// Most tokens of the prompt that are processed at a time [default: 512, 2048 on GPUs with tensor cores].
+    #[arg(long, value_name = "N")]
+    pub chunk: Option<NonZeroUsize>,
 
     /// Threads on the CPU [default: one a core].
     #[arg(long, value_name = "N")]
@@ -159,7 +159,8 @@ pub struct Args {
     #[arg(long)]
     pub stats: bool,
 
-    /// Say on standard error where the time of one step goes, kernel by kernel (on GPUs with timestamps).
+    /// Say on standard error where the time of a chunk of the prompt and of one step goes, kernel by kernel (on GPUs
+    /// with timestamps).
     #[arg(long)]
     pub profile: bool,
 

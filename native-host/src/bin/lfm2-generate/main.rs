@@ -7,7 +7,7 @@ mod prompt;
 mod report;
 mod terminal;
 
-use std::{io, path::Path, process::ExitCode, time::Instant};
+use std::{io, num::NonZeroUsize, path::Path, process::ExitCode, time::Instant};
 
 use args::{Args, SamplerOrder};
 use clap::Parser;
@@ -70,16 +70,19 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Where the time of the step after the prompt goes.
+/// Where the time of the prompt, or of as much of it as is processed at once, and of the step after it goes.
 fn profile(ids: &[u32], engine: &GenerateEngine, session: &mut Session) -> Result<String> {
-    session.reset()?;
+    let part = &ids[..ids.len().min(engine.chunk())];
+    // The first time, caches are cold.
+    session.profile(part)?;
+    let mut lines = format!("prompt of {}: {}", part.len(), steps::table(&session.profile(part)?));
+    let start = Instant::now();
     let mut answer = session.generate(ids, 64, &Sampling::default())?;
-    let mut lines = String::new();
     if let Some(token) = answer.next() {
         token?;
-        // The first time, caches are cold.
+        lines += &format!("first token when all is warm: {:.2} ms\n", start.elapsed().as_secs_f64() * 1e3);
         engine.profile()?;
-        lines = steps::table(&engine.profile()?);
+        lines += &steps::table(&engine.profile()?);
     }
     Ok(lines)
 }
@@ -91,7 +94,8 @@ fn open(args: &Args, path: &Path) -> Result<GenerateEngine> {
         adapter: args.adapter.clone().unwrap_or_default(),
         threads: args.threads.map(Into::into),
     };
-    let options = GenerateOptions { device, context: args.context, sessions: 1, chunk: args.chunk.get() };
+    let chunk = args.chunk.map_or(0, NonZeroUsize::get);
+    let options = GenerateOptions { device, context: args.context, sessions: 1, chunk };
     let bar = Loading::default();
     let progress = |done, total| bar.tell(done, total);
     GenerateEngine::open_with_progress(path, &options, Some(&progress))

@@ -43,7 +43,9 @@ export class CacheBacking {
     async appendJournal(line) {
         this.#journal += line;
         const text = this.#journal;
-        this.#written = this.#written.then(async () => (await open()).put(`${this.base}journal`, new Response(text)));
+        this.#written = this.#written.then(async () =>
+            (await open()).put(`${this.base}journal`, new Response(text)),
+        );
         await this.#written;
     }
 
@@ -60,15 +62,20 @@ export class CacheBacking {
     async reader(file) {
         const cache = await open();
         const prefix = `${this.base}${file}/`;
-        const starts = (await cache.keys()).filter(({ url }) => url.startsWith(prefix)).map(({ url }) => Number(url.slice(prefix.length)));
+        const starts = (await cache.keys())
+            .filter(({ url }) => url.startsWith(prefix))
+            .map(({ url }) => Number(url.slice(prefix.length)));
         if (starts.length === 0) return null;
         starts.sort((a, b) => a - b);
         // Blobs of responses stay where they are until they are read.
-        const blobs = await Promise.all(starts.map(async (start) => (await cache.match(prefix + start)).blob()));
+        const blobs = await Promise.all(
+            starts.map(async (start) => (await cache.match(prefix + start)).blob()),
+        );
         const blob = new Blob(blobs);
         return {
             size: blob.size,
-            read: async (offset, length) => new Uint8Array(await blob.slice(offset, offset + length).arrayBuffer()),
+            read: async (offset, length) =>
+                new Uint8Array(await blob.slice(offset, offset + length).arrayBuffer()),
             close() {},
         };
     }

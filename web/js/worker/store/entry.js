@@ -63,7 +63,17 @@ export class Entry {
         if (line.absent !== undefined) this.absent.add(line.absent);
         if (line.file !== undefined) {
             const { file, url, size = null, etag = null } = line;
-            const stored = { index: line.index, path: file, url, size, etag, sha256: null, bytes: 0, hashes: [], done: false };
+            const stored = {
+                index: line.index,
+                path: file,
+                url,
+                size,
+                etag,
+                sha256: null,
+                bytes: 0,
+                hashes: [],
+                done: false,
+            };
             this.files.set(file, stored);
             this.#count = Math.max(this.#count, line.index + 1);
         }

@@ -9,7 +9,9 @@ import * as opfs from "./opfs.js";
 /** Where entries are kept: "opfs", "cache-api" or "memory". */
 export const kind = opfs.available() ? "opfs" : cacheApi.available() ? "cache-api" : "memory";
 
-const keeper = { opfs, "cache-api": cacheApi, memory: { keys: async () => [], remove: async () => {} } }[kind];
+const keeper = { opfs, "cache-api": cacheApi, memory: { keys: async () => [], remove: async () => {} } }[
+    kind
+];
 
 async function keyOf(id) {
     return (await hash(new TextEncoder().encode(id))).slice(0, 32);
@@ -51,7 +53,9 @@ export async function openEntry(id, keep) {
 export async function list() {
     const all = [];
     for (const key of await keeper.keys()) {
-        const entry = await new Entry(kind === "opfs" ? new opfs.OpfsBacking(key) : new cacheApi.CacheBacking(key)).open();
+        const entry = await new Entry(
+            kind === "opfs" ? new opfs.OpfsBacking(key) : new cacheApi.CacheBacking(key),
+        ).open();
         const files = [...entry.files.values()];
         if (!entry.id) continue;
         all.push({
@@ -68,7 +72,9 @@ export async function list() {
 export async function remove(id, signal) {
     const found = (await list()).filter((entry) => id === undefined || entry.id === id);
     for (const entry of found) {
-        await locked(entry.id, { mode: "exclusive", signal }, async () => keeper.remove(await keyOf(entry.id)));
+        await locked(entry.id, { mode: "exclusive", signal }, async () =>
+            keeper.remove(await keyOf(entry.id)),
+        );
     }
     return found.length > 0;
 }
@@ -100,5 +106,6 @@ export async function quotaError(needed, full) {
 export async function requireSpace(needed) {
     if (kind === "memory") return;
     const { usage, quota } = (await navigator.storage?.estimate?.()) ?? {};
-    if (quota !== undefined && usage !== undefined && usage + needed > quota) throw await quotaError(needed, false);
+    if (quota !== undefined && usage !== undefined && usage + needed > quota)
+        throw await quotaError(needed, false);
 }

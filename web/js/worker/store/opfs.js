@@ -19,7 +19,8 @@ const missing = (error) => error?.name === "NotFoundError";
 export async function keys() {
     const found = [];
     try {
-        for await (const [name, handle] of (await root(false)).entries()) if (handle.kind === "directory") found.push(name);
+        for await (const [name, handle] of (await root(false)).entries())
+            if (handle.kind === "directory") found.push(name);
     } catch (error) {
         if (!missing(error)) throw error;
     }
@@ -132,7 +133,7 @@ export class OpfsBacking {
 
 /** @param {FileSystemSyncAccessHandle} handle */
 function writeAll(handle, offset, bytes) {
-    for (let done = 0; done < bytes.length; ) {
+    for (let done = 0; done < bytes.length;) {
         const wrote = handle.write(bytes.subarray(done), { at: offset + done });
         // Chromium answers a full disk with its error's number, taken as unsigned.
         if (!(wrote > 0 && wrote <= bytes.length - done)) {
@@ -146,7 +147,8 @@ function writeAll(handle, offset, bytes) {
 export function blobReader(blob) {
     return {
         size: blob.size,
-        read: async (offset, length) => new Uint8Array(await blob.slice(offset, offset + length).arrayBuffer()),
+        read: async (offset, length) =>
+            new Uint8Array(await blob.slice(offset, offset + length).arrayBuffer()),
         close() {},
     };
 }
