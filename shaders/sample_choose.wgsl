@@ -495,7 +495,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     // Where logits are not numbers, there may be none.
     let chosen = min(u32(token), params.vocab - 1u);
-    var log_probability = -3.4028235e38;
+    var log_probability = -3.4028234e38;
     var result = 0u;
     if best.x > LEAST {
         result = chosen;

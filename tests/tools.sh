@@ -11,5 +11,10 @@ cargo_deny=0.20.2
 cargo_hack=0.6.46
 wasm_pack=0.15.1
 binaryen=132.0.0
+esbuild=0.28.2
+typescript=7.0.2
+playwright=1.65.1
+axe=4.14.1
+vite=8.4.0
 # The command and the library must be of one version.
 wasm_bindgen=$(grep -A1 '^name = "wasm-bindgen"$' "$root/Cargo.lock" | sed -n 's/^version = "\(.*\)"$/\1/p')

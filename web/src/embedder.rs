@@ -1,159 +1,167 @@
-//! The class that JavaScript sees.
+//! Models that turn texts into vectors.
 
 use async_lock::Mutex;
 use inferencelayer::{EmbedEngine, EmbedOptions, sentence_transformers::parse_pool_mode};
-use js_sys::{Array, Float32Array, JSON};
-use serde::Deserialize;
-use wasm_bindgen::{JsCast, JsError, JsValue, prelude::wasm_bindgen};
+use js_sys::{Float32Array, Function};
+use serde::{Deserialize, Serialize};
+use wasm_bindgen::{JsValue, prelude::wasm_bindgen};
 
 use crate::{
-    device::{self, Device, Dtype},
-    files::JsFolder,
+    device::{Device, Dtype},
+    error::{JsResult, invalid, thrown},
+    files::{JsFolder, ModelFiles, report},
+    options,
 };
 
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &str = r#"
-export interface EmbedderOptions {
-    /** What to run on; "gpu" takes a software adapter too. Default: the GPU if there is one, else the CPU. */
-    device?: "auto" | "gpu" | "cpu";
-    /** How numbers are kept. Default: f16 on a GPU that has it, else f32. int8 is for the CPU. */
-    dtype?: "f32" | "f16" | "int8";
-    /** Most tokens of one run; larger batches are split. Default: 8192. */
-    maxBatchTokens?: number;
-    /** Instead of the model's pooling; several are concatenated. */
-    pooling?: ("cls" | "mean" | "max" | "mean_sqrt_len_tokens" | "weightedmean" | "lasttoken")[];
-    /** Keep this many leading dimensions of each vector. */
-    dim?: number;
-    /** Whether vectors have unit length. Default: true. */
-    normalize?: boolean;
-    /** Make a text's vector the same to the last bit whatever else is in the batch. Default: false. */
-    deterministic?: boolean;
-}
-"#;
-
-#[wasm_bindgen]
-extern "C" {
-    #[wasm_bindgen(typescript_type = "ModelFiles")]
-    pub type ModelFiles;
-    #[wasm_bindgen(typescript_type = "EmbedderOptions | null")]
-    pub type EmbedderOptions;
-    #[wasm_bindgen(typescript_type = "string[]")]
-    pub type Texts;
-}
-
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-struct Options {
-    device: Device,
+struct LoadOptions {
+    /// How numbers are kept. Default: f16 on a GPU that has it, else f32. int8 is for the CPU.
     dtype: Option<Dtype>,
+    /// Most tokens of one run; larger batches are split.
     max_batch_tokens: usize,
+    /// Instead of the model's pooling; several are concatenated.
     pooling: Option<Vec<String>>,
-    dim: Option<usize>,
-    normalize: bool,
+    /// Make a text's vector the same to the last bit whatever else is in the batch.
     deterministic: bool,
 }
 
-impl Default for Options {
+impl Default for LoadOptions {
     fn default() -> Self {
-        Options {
-            device: Device::default(),
-            dtype: None,
-            max_batch_tokens: 8192,
-            pooling: None,
-            dim: None,
-            normalize: true,
-            deterministic: false,
-        }
+        LoadOptions { dtype: None, max_batch_tokens: 8192, pooling: None, deterministic: false }
     }
 }
 
-/// Turns texts into vectors.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CallOptions {
+    /// The name of one of the model's prompts.
+    prompt: Option<String>,
+    /// Keep this many leading values of each vector.
+    dim: Option<usize>,
+    /// Whether vectors have unit length.
+    normalize: bool,
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        CallOptions { prompt: None, dim: None, normalize: true }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Info {
+    architecture: String,
+    dimensions: usize,
+    max_tokens: usize,
+    dtype: String,
+    prompts: Vec<String>,
+    default_prompt: Option<String>,
+}
+
+/// A loaded embedding model.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Embedder {
     /// Calls may overlap in JavaScript; the engine takes them one by one.
     engine: Mutex<EmbedEngine>,
     dimensions: usize,
-    max_tokens: usize,
-    device: String,
 }
 
 #[wasm_bindgen]
 impl Embedder {
     /// Loads a model from the files of its checkpoint: `config.json`, `*.safetensors`, `tokenizer.json`, and
-    /// `modules.json` with what it names where there is one.
+    /// `modules.json` with what it names where there is one. Options: `{dtype, maxBatchTokens, pooling,
+    /// deterministic}`. `progress` is called with the bytes of weights that were read and all of them.
     ///
     /// # Errors
     /// Names the file, tensor or option at fault.
-    pub async fn load(files: ModelFiles, options: Option<EmbedderOptions>) -> Result<Embedder, JsError> {
+    pub async fn load(
+        device: &Device,
+        files: ModelFiles,
+        options: JsValue,
+        progress: Option<Function>,
+    ) -> JsResult<Embedder> {
         let files = JsFolder::new(&files)?;
-        let options = options.map_or_else(|| Ok(Options::default()), |options| read_options(&options))?;
-        let backend = device::open(options.device, options.dtype).await?;
+        let options: LoadOptions = options::read("options", &options)?;
+        let backend = device.encoder_backend(options.dtype)?;
         let modes = options.pooling.map(|modes| modes.iter().map(|m| parse_pool_mode(m)).collect());
-        let embed = EmbedOptions {
-            pooling: modes.transpose()?,
-            dim: options.dim,
-            normalize: options.normalize,
-            deterministic: options.deterministic,
-        };
-        let engine = EmbedEngine::load(&files, backend, options.max_batch_tokens, &embed, None).await?;
-        Ok(Embedder {
-            dimensions: engine.dimension(),
-            max_tokens: engine.max_sequence(),
-            device: engine.device_name(),
-            engine: Mutex::new(engine),
-        })
+        let pooling = modes.transpose().map_err(thrown)?;
+        // Length and dimensions are chosen for each call.
+        let embed =
+            EmbedOptions { pooling, dim: None, normalize: false, deterministic: options.deterministic };
+        let tell = |done, all| report(progress.as_ref(), done, all);
+        let engine = EmbedEngine::load(&files, backend, options.max_batch_tokens, &embed, Some(&tell)).await;
+        let engine = engine.map_err(thrown)?;
+        Ok(Embedder { dimensions: engine.dimension(), engine: Mutex::new(engine) })
     }
 
-    /// One vector for each text, in order. Texts longer than the model's limit are cut; `prompt` is the name of one
-    /// of the model's prompts, without it the model's default counts.
+    /// One vector for each text, in order. Texts longer than the model's limit are cut. Options: `{prompt, dim,
+    /// normalize}`; without `prompt`, the model's default prompt counts.
     ///
     /// # Errors
     /// For texts that are no strings, an unknown prompt, or a model without `tokenizer.json`; the device's errors.
-    pub async fn embed(&self, texts: Texts, prompt: Option<String>) -> Result<Vec<Float32Array>, JsError> {
-        let texts = read_texts(&texts)?;
+    pub async fn embed(&self, texts: JsValue, options: JsValue) -> JsResult<Vec<Float32Array>> {
+        let texts = options::texts(&texts)?;
+        let options: CallOptions = options::read("options", &options)?;
+        let dim = options.dim.unwrap_or(self.dimensions);
+        if dim == 0 || dim > self.dimensions {
+            let full = self.dimensions;
+            return Err(invalid(format!("{dim} dimensions asked for, the model's vectors have {full}")));
+        }
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let vectors = self.engine.lock().await.embed_async(&texts, prompt.as_deref()).await?;
-        Ok(vectors.iter().map(|v| Float32Array::from(&v[..])).collect())
+        let vectors = self.engine.lock().await.embed_async(&texts, options.prompt.as_deref()).await;
+        let cut = |mut vector: Vec<f32>| {
+            vector.truncate(dim);
+            if options.normalize {
+                to_unit_length(&mut vector);
+            }
+            Float32Array::from(&vector[..])
+        };
+        Ok(vectors.map_err(thrown)?.into_iter().map(cut).collect())
     }
 
-    /// Values of one vector.
-    #[wasm_bindgen(getter)]
-    pub fn dimensions(&self) -> usize {
-        self.dimensions
+    /// Token ids of a text, special tokens included.
+    ///
+    /// # Errors
+    /// For a model without `tokenizer.json`.
+    pub async fn tokenize(&self, text: String) -> JsResult<Vec<u32>> {
+        let engine = self.engine.lock().await;
+        Ok(engine.tokenizer().map_err(thrown)?.encode(&text).map_err(thrown)?.ids)
     }
 
-    /// Most tokens of one text.
-    #[wasm_bindgen(getter, js_name = maxTokens)]
-    pub fn max_tokens(&self) -> usize {
-        self.max_tokens
+    /// Text of token ids, special tokens left out.
+    ///
+    /// # Errors
+    /// As [`Embedder::tokenize`].
+    pub async fn detokenize(&self, ids: Vec<u32>) -> JsResult<String> {
+        let engine = self.engine.lock().await;
+        engine.tokenizer().map_err(thrown)?.decode(&ids).map_err(thrown)
     }
 
-    /// For people: the device and how numbers are kept on it.
-    #[wasm_bindgen(getter)]
-    pub fn device(&self) -> String {
-        self.device.clone()
+    /// For people and programs: what the model is.
+    pub async fn info(&self) -> JsResult<JsValue> {
+        let engine = self.engine.lock().await;
+        let settings = engine.settings();
+        options::write(&Info {
+            architecture: engine.embedder().model().model_type.clone(),
+            dimensions: engine.dimension(),
+            max_tokens: engine.max_sequence(),
+            dtype: engine.embedder().backend().capabilities().matrices.name().to_lowercase(),
+            prompts: settings.prompts.by_name.keys().cloned().collect(),
+            default_prompt: settings.prompts.default.clone(),
+        })
+    }
+
+    /// Bytes that the device holds for this model.
+    pub async fn memory(&self) -> f64 {
+        self.engine.lock().await.embedder().backend().memory() as f64
     }
 }
 
-/// JSON, since it shows the keys that are none of ours.
-fn read_options(options: &JsValue) -> Result<Options, JsError> {
-    if options.is_undefined() || options.is_null() {
-        return Ok(Options::default());
-    }
-    let bad = |why: &dyn std::fmt::Display| JsError::new(&format!("options: {why}"));
-    let text = JSON::stringify(options).ok().and_then(|text| text.as_string());
-    let text = text.ok_or_else(|| bad(&"expected a plain object"))?;
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| bad(&e))?;
-    Options::deserialize(value).map_err(|e| bad(&e))
-}
-
-fn read_texts(texts: &JsValue) -> Result<Vec<String>, JsError> {
-    let Some(texts) = texts.dyn_ref::<Array>() else {
-        return Err(JsError::new("texts: expected an array of strings"));
-    };
-    let read = |(at, text): (usize, JsValue)| {
-        text.as_string().ok_or_else(|| JsError::new(&format!("texts: item {at} is no string")))
-    };
-    texts.iter().enumerate().map(read).collect()
+fn to_unit_length(vector: &mut [f32]) {
+    let squares: f64 = vector.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+    let length = squares.sqrt().max(1e-12);
+    vector.iter_mut().for_each(|v| *v = (f64::from(*v) / length) as f32);
 }

@@ -6,17 +6,45 @@ use inferencelayer::engine::{
     Error, Result,
     checkpoint::{Folder, ReadAt, Reading},
 };
-use js_sys::{ArrayBuffer, Object, Reflect, Uint8Array};
-use wasm_bindgen::{JsCast, JsError, JsValue, prelude::wasm_bindgen};
+use js_sys::{ArrayBuffer, Function, Object, Promise, Reflect, Uint8Array};
+use wasm_bindgen::{JsCast, JsValue, prelude::wasm_bindgen};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::Blob;
 
+use crate::error::{JsResult, invalid, message};
+
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = r#"
-/** A model's files by their path in its folder, as in a Hugging Face or sentence-transformers checkpoint. Blobs (and
- * so files of the origin private file system) are read piece by piece and never copied into wasm memory whole. */
-export type ModelFiles = Record<string, Blob | ArrayBuffer | Uint8Array>;
+/** Bytes that are somewhere else. What `read` returns is copied before the next call. */
+export interface FileSource {
+    size: number;
+    read(offset: number, length: number): Uint8Array | Promise<Uint8Array>;
+}
+/** A model's files by their path in its folder, as in a Hugging Face or sentence-transformers checkpoint. Blobs and
+ * sources are read piece by piece and never copied into wasm memory whole. */
+export type ModelFiles = Record<string, FileSource | Blob | ArrayBuffer | Uint8Array>;
 "#;
+
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(typescript_type = "ModelFiles")]
+    pub type ModelFiles;
+
+    #[derive(Clone)]
+    type FileSource;
+    #[wasm_bindgen(method, getter)]
+    fn size(this: &FileSource) -> f64;
+    #[wasm_bindgen(method, catch)]
+    fn read(this: &FileSource, offset: f64, length: f64) -> Result<JsValue, JsValue>;
+}
+
+/// Tells a page how many bytes of how many were read.
+pub fn report(progress: Option<&Function>, done: u64, all: u64) {
+    if let Some(progress) = progress {
+        // What a listener throws is not the model's fault.
+        let _ = progress.call2(&JsValue::NULL, &(done as f64).into(), &(all as f64).into());
+    }
+}
 
 /// Files by path.
 #[derive(Default)]
@@ -24,6 +52,7 @@ pub struct JsFolder(BTreeMap<String, Content>);
 
 #[derive(Clone)]
 enum Content {
+    Source(FileSource),
     Blob(Blob),
     Bytes(Uint8Array),
 }
@@ -33,10 +62,10 @@ impl JsFolder {
     ///
     /// # Errors
     /// Names the file that is neither a Blob nor bytes.
-    pub fn new(files: &JsValue) -> Result<Self, JsError> {
+    pub fn new(files: &JsValue) -> JsResult<Self> {
         if !files.is_object() {
-            return Err(JsError::new(
-                "files: expected an object of Blobs, ArrayBuffers or Uint8Arrays by path",
+            return Err(invalid(
+                "files: expected an object of sources, Blobs, ArrayBuffers or Uint8Arrays by path",
             ));
         }
         let mut folder = JsFolder::default();
@@ -49,8 +78,12 @@ impl JsFolder {
                 Content::Bytes(value.unchecked_into())
             } else if value.has_type::<ArrayBuffer>() {
                 Content::Bytes(Uint8Array::new(&value))
+            } else if Reflect::get(&value, &"read".into()).is_ok_and(|read| read.is_function()) {
+                Content::Source(value.unchecked_into())
             } else {
-                return Err(JsError::new(&format!("files: `{path}` is no Blob, ArrayBuffer or Uint8Array")));
+                return Err(invalid(format!(
+                    "files: `{path}` is no source, Blob, ArrayBuffer or Uint8Array"
+                )));
             };
             folder.0.insert(path, content);
         }
@@ -95,6 +128,7 @@ impl ReadAt for JsFile {
 
     fn size(&self) -> u64 {
         match &self.content {
+            Content::Source(source) => source.size() as u64,
             Content::Blob(blob) => blob.size() as u64,
             Content::Bytes(bytes) => u64::from(bytes.length()),
         }
@@ -106,11 +140,18 @@ impl ReadAt for JsFile {
             if end > size {
                 return Err(self.fail(format!("bytes {offset} to {end} of a file of {size}")));
             }
+            let failed = |e: JsValue| self.fail(message(&e));
             let bytes = match &self.content {
+                Content::Source(source) => {
+                    let mut bytes = source.read(offset as f64, out.len() as f64).map_err(failed)?;
+                    if let Some(promise) = bytes.dyn_ref::<Promise>() {
+                        bytes = JsFuture::from(promise.clone()).await.map_err(failed)?;
+                    }
+                    bytes.dyn_into::<Uint8Array>().map_err(|_| self.fail("its source gave no bytes"))?
+                }
                 // Below the size, which is a u32.
                 Content::Bytes(bytes) => bytes.subarray(offset as u32, end as u32),
                 Content::Blob(blob) => {
-                    let failed = |e: JsValue| self.fail(format!("{e:?}"));
                     let piece = blob.slice_with_f64_and_f64(offset as f64, end as f64).map_err(failed)?;
                     Uint8Array::new(&JsFuture::from(piece.array_buffer()).await.map_err(failed)?)
                 }

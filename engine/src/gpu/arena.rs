@@ -3,12 +3,26 @@
 use alloc::vec::Vec;
 use std::sync::{Mutex, PoisonError};
 
-use super::context::GpuContext;
+use super::context::{GpuContext, free};
 use crate::Result;
+
+#[derive(Debug, Default)]
+struct Slots {
+    buffers: Vec<wgpu::Buffer>,
+    /// Those that were too small; older plans may use them.
+    outgrown: Vec<wgpu::Buffer>,
+}
 
 /// Buffers by slot; a slot only grows. A plan made before keeps the buffer it was made with.
 #[derive(Debug, Default)]
-pub struct Arena(Mutex<Vec<wgpu::Buffer>>);
+pub struct Arena(Mutex<Slots>);
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let slots = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        free(slots.buffers.drain(..).chain(slots.outgrown.drain(..)));
+    }
+}
 
 impl Arena {
     /// Buffers of at least these sizes, bytes.
@@ -16,24 +30,25 @@ impl Arena {
     /// # Errors
     /// `TooLarge`, `OutOfMemory`.
     pub fn reserve(&self, context: &GpuContext, sizes: &[usize]) -> Result<Vec<wgpu::Buffer>> {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Slots { buffers, outgrown } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (i, size) in sizes.iter().enumerate() {
-            if slots.get(i).is_some_and(|b| b.size() >= *size as u64) {
+            if buffers.get(i).is_some_and(|b| b.size() >= *size as u64) {
                 continue;
             }
             let usage =
                 wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
             let buffer = context.buffer("activations", *size as u64, usage)?;
-            if i < slots.len() {
-                slots[i] = buffer;
+            if i < buffers.len() {
+                outgrown.push(core::mem::replace(&mut buffers[i], buffer));
             } else {
-                slots.push(buffer);
+                buffers.push(buffer);
             }
         }
-        Ok(slots[..sizes.len()].to_vec())
+        Ok(buffers[..sizes.len()].to_vec())
     }
 
     pub fn bytes(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(wgpu::Buffer::size).sum()
+        let slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.buffers.iter().chain(&slots.outgrown).map(wgpu::Buffer::size).sum()
     }
 }

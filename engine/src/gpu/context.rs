@@ -196,6 +196,11 @@ impl GpuContext {
         self.created.load(Ordering::Relaxed) + self.pipelines.made()
     }
 
+    /// Whether the device is gone: everything on it fails from now on.
+    pub fn is_lost(&self) -> bool {
+        self.faults.is_lost()
+    }
+
     /// Destroys the device as a driver reset would, to test what follows.
     pub fn lose_device(&self) {
         self.faults.lost("the device was destroyed on request".into());
@@ -227,6 +232,22 @@ impl GpuContext {
         self.count_created();
         self.faults.check_allocation(label)?;
         Ok(buffer)
+    }
+}
+
+/// In a browser a dropped handle leaves the object to the garbage collector, which does not know its size.
+pub(super) fn free(buffers: impl IntoIterator<Item = wgpu::Buffer>) {
+    for buffer in buffers {
+        #[cfg(target_arch = "wasm32")]
+        buffer.destroy();
+        drop(buffer);
+    }
+}
+
+#[cfg(target_arch = "wasm32")]
+impl Drop for GpuContext {
+    fn drop(&mut self) {
+        self.device.destroy();
     }
 }
 

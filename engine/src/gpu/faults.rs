@@ -41,6 +41,11 @@ impl Faults {
         self.record(Error::DeviceLost(why));
     }
 
+    /// Whether the device is gone.
+    pub fn is_lost(&self) -> bool {
+        matches!(&*self.0.lock().unwrap_or_else(PoisonError::into_inner), Some(Error::DeviceLost(_)))
+    }
+
     /// Reports and forgets the first fault since the last call; a lost device is reported every time.
     ///
     /// # Errors
@@ -102,6 +107,7 @@ mod tests {
         faults.lost("reset".into());
         for _ in 0..2 {
             assert_eq!(faults.check(), Err(Error::DeviceLost("reset".into())));
+            assert!(faults.is_lost());
         }
     }
 }

@@ -35,6 +35,7 @@ pub struct Pipelines {
     faults: Arc<Faults>,
     checked: bool,
     /// Cooperative matrices are computed by plain arithmetic.
+    #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "browsers have none"))]
     emulated: bool,
     driver_cache: Option<wgpu::PipelineCache>,
     made: Mutex<HashMap<(&'static str, Definitions), Pipeline>>,

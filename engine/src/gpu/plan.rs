@@ -5,7 +5,7 @@ use core::task::{Context, Poll};
 
 use super::{
     backend::Shared,
-    context::GpuContext,
+    context::{GpuContext, free},
     fuse::{self, Call},
     lower::{Binding, Dispatch, Lowering},
     pipelines::Pipeline,
@@ -57,6 +57,7 @@ pub struct GpuPlan {
     places: Vec<Option<Place>>,
     /// Counts and integer inputs, written in one piece.
     packed: wgpu::Buffer,
+    params: wgpu::Buffer,
     packed_bytes: Vec<u8>,
     /// Unread runs: the ticket and its read-back slot; no slot if nothing was asked for.
     unread: [Option<(Ticket, Option<usize>)>; DEPTH],
@@ -101,9 +102,19 @@ impl GpuPlan {
             needed => shared.scratch.reserve(context, &needed)?,
         };
         let memory = Memory { packed: &packed, places: &places, scratch: &scratch };
-        let steps = resolve(context, &memory, &program, &dispatches)?;
+        let (steps, params) = resolve(context, &memory, &program, &dispatches)?;
         let packed_bytes = vec![0; packed_len as usize];
-        Ok(GpuPlan { shared, program, steps, places, packed, packed_bytes, unread: [None; DEPTH], next: 0 })
+        Ok(GpuPlan {
+            shared,
+            program,
+            steps,
+            places,
+            packed,
+            params,
+            packed_bytes,
+            unread: [None; DEPTH],
+            next: 0,
+        })
     }
 
     /// Kernel name and grid of each step.
@@ -157,6 +168,9 @@ impl Drop for GpuPlan {
                 self.shared.readback.abandon(*slot);
             }
         }
+        let inputs = self.program.with_role(Role::Input).filter_map(|id| self.places[id.index()].take());
+        let inputs = inputs.map(|place| place.buffer).filter(|buffer| *buffer != self.packed);
+        free(inputs.chain([self.packed.clone(), self.params.clone()]));
     }
 }
 
@@ -269,7 +283,7 @@ fn resolve(
     memory: &Memory<'_>,
     program: &Program,
     dispatches: &[Dispatch],
-) -> Result<Vec<Step>> {
+) -> Result<(Vec<Step>, wgpu::Buffer)> {
     let mut words: Vec<u8> = Vec::new();
     let mut offsets = Vec::new();
     for d in dispatches {
@@ -289,7 +303,7 @@ fn resolve(
         steps.push(Step { name: d.kernel.name, pipeline: pipeline.pipeline, bind_group, grid: d.grid });
     }
     context.faults.check()?;
-    Ok(steps)
+    Ok((steps, params))
 }
 
 fn bind(

@@ -4,7 +4,7 @@ use alloc::{format, sync::Arc};
 use core::task::{Context, Poll, Waker};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::context::GpuContext;
+use super::context::{GpuContext, free};
 use crate::{Error, Result};
 
 /// Runs that may be unread at one time.
@@ -36,6 +36,12 @@ enum Slot {
 pub struct Staging {
     pub buffer: wgpu::Buffer,
     progress: Arc<Mutex<Progress>>,
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        free([self.buffer.clone()]);
+    }
 }
 
 /// The ring; one for all plans of a backend.

@@ -8,7 +8,11 @@ use core::{
     task::Poll,
 };
 
-use super::{backend::Shared, context::GpuContext, readback::Readback};
+use super::{
+    backend::Shared,
+    context::{GpuContext, free},
+    readback::Readback,
+};
 use crate::{
     Error, Result,
     backend::check_state_rows,
@@ -30,6 +34,7 @@ impl WeightStorage for GpuState {
 
 impl Drop for GpuState {
     fn drop(&mut self) {
+        free([self.buffer.clone()]);
         self.memory.fetch_sub(self.buffer.size(), Ordering::Relaxed);
     }
 }

@@ -8,7 +8,7 @@ use core::{
 
 use super::{
     blocks::{Layout, Row},
-    context::GpuContext,
+    context::{GpuContext, free},
 };
 use crate::{
     Error, Result,
@@ -39,6 +39,7 @@ pub struct GpuWeight {
 
 impl Drop for GpuWeight {
     fn drop(&mut self) {
+        free(self.pieces.drain(..).map(|piece| piece.buffer));
         self.memory.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -17,6 +17,7 @@ mod experts;
 mod fused;
 mod gguf;
 mod linear;
+mod quick;
 mod random;
 mod rows;
 mod run;
@@ -40,6 +41,7 @@ pub use build::tiles;
 use build::{Builder, Sizes};
 pub use chain::in_flight;
 pub use gguf::GgufWriter;
+pub use quick::{Wrong, quick_cases, quick_check};
 pub use random::Random;
 pub use run::{Deviation, compare};
 

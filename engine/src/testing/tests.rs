@@ -4,7 +4,9 @@ mod decoders;
 
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 
-use super::{Size, cases, check_cases, check_ops, decoder_cases, require_cases, require_ops};
+use super::{
+    Size, cases, check_cases, check_ops, decoder_cases, quick_cases, quick_check, require_cases, require_ops,
+};
 use crate::{
     Result,
     backend::{Backend, Capabilities, Plan, Ticket, WeightSink},
@@ -39,6 +41,22 @@ fn reference_passes() {
         let decoders = decoder_cases(backend.capabilities(), Size::Small);
         block_on(require_cases(&backend, decoders)).unwrap();
     }
+}
+
+#[test]
+fn the_quick_check_tells_blocks_of_activations_from_the_rest() {
+    let good = Reference::with_formats(DType::F16, Format::F16).with_q8(8);
+    let names: Vec<String> = quick_cases(good.capabilities()).iter().map(|c| c.name().into()).collect();
+    for start in ["norm ", "linear 1+3x64->48", "linear 17+15x36->12", "attention ", "cached_attention "] {
+        assert!(names.iter().any(|n| n.starts_with(start)), "{start}: {names:?}");
+    }
+    assert!(names.len() < 12, "{names:?}");
+    let wrong = block_on(quick_check(&good));
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let bad = Faulty { inner: good, offset: 1.0, ..Faulty::new(|_| {}) };
+    let wrong = block_on(quick_check(&bad));
+    assert_eq!(wrong.q8.len() + wrong.other.len(), names.len());
+    assert!(!wrong.q8.is_empty() && wrong.q8.iter().all(|n| n.contains("Q8")), "{wrong:?}");
 }
 
 #[test]

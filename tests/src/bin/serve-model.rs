@@ -1,5 +1,5 @@
-//! serve-model MODEL: finds a model as `lfm2-embed` does, fetching it if need be, and serves its folder to pages of
-//! any origin, for the browser tests. Prints the address; ends when its standard input does.
+//! serve-model MODEL...: finds models as `lfm2-embed` does, fetching them if need be, and serves their folders to pages
+//! of any origin, for the browser tests. Prints an address for each; ends when its standard input does.
 
 use std::{
     fs, io,
@@ -11,20 +11,23 @@ use inferencelayer::hub::{self, Config};
 use inferencelayer_tests::server::{Reply, Request, Server};
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let (Some(model), None) = (args.next(), args.next()) else {
-        eprintln!("usage: serve-model MODEL");
+    let models: Vec<String> = std::env::args().skip(1).collect();
+    if models.is_empty() {
+        eprintln!("usage: serve-model MODEL...");
         return ExitCode::from(2);
-    };
-    let folder = match Config::from_env().and_then(|config| hub::locate(&model, &config, &())) {
-        Ok(folder) => folder,
-        Err(error) => {
-            eprintln!("serve-model: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let server = Server::start(move |request| answer(&folder, request));
-    println!("{}", server.address);
+    }
+    let mut servers = Vec::new();
+    for model in models {
+        let folder = match Config::from_env().and_then(|config| hub::locate(&model, &config, &())) {
+            Ok(folder) => folder,
+            Err(error) => {
+                eprintln!("serve-model: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        servers.push(Server::start(move |request| answer(&folder, request)));
+    }
+    servers.iter().for_each(|server| println!("{}", server.address));
     // Whoever started this holds the other end, so that it cannot be left behind.
     match io::copy(&mut io::stdin(), &mut io::sink()) {
         Ok(_) => ExitCode::SUCCESS,

@@ -4,9 +4,9 @@
 use inferencelayer::cpu::{CpuBackend, CpuOptions, Isa};
 use inferencelayer_engine::{
     backend::Backend,
-    gpu::{GpuBackend, GpuContext, GpuOptions},
+    gpu::{GpuBackend, GpuContext, GpuFormats, GpuOptions},
     tensor::Format,
-    testing::{Size, require_ops},
+    testing::{Size, decoder_cases, quick_check, require_cases, require_ops},
 };
 use wasm_bindgen_test::{console_log, wasm_bindgen_test};
 
@@ -28,6 +28,27 @@ async fn f32_ops_match_the_reference() {
 #[wasm_bindgen_test]
 async fn f16_ops_match_the_reference() {
     check(&GpuOptions::default(), Format::F16).await;
+}
+
+/// What generating text needs, with activations in 8-bit blocks too.
+#[wasm_bindgen_test]
+async fn decoder_ops_match_the_reference() {
+    let context = GpuContext::new(&GpuOptions::default()).await.unwrap_or_else(|e| panic!("{e}"));
+    let formats = GpuFormats { floats: Format::F32, q8_activations: true };
+    let backend = GpuBackend::new(context, formats).unwrap_or_else(|e| panic!("{e}"));
+    let cases = decoder_cases(backend.capabilities(), Size::Small);
+    assert!(require_cases(&backend, cases).await.unwrap_or_else(|e| panic!("{e}")) > 0);
+}
+
+/// The check that every page makes finds nothing wrong here.
+#[wasm_bindgen_test]
+async fn the_quick_check_passes() {
+    for floats in [Format::F32, Format::F16] {
+        let context = GpuContext::new(&GpuOptions::default()).await.unwrap_or_else(|e| panic!("{e}"));
+        let backend = GpuBackend::new(context, GpuFormats { floats, q8_activations: true });
+        let wrong = quick_check(&backend.unwrap_or_else(|e| panic!("{e}"))).await;
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
 }
 
 /// The kernels that software adapters are spared.

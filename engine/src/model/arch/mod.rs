@@ -65,6 +65,16 @@ pub fn read_decoder(config: &Config) -> Result<DecoderConfig> {
     Ok(decoder)
 }
 
+/// Whether [`read_encoder`] knows this `model_type`.
+pub fn reads_encoders(model_type: &str) -> bool {
+    READERS.iter().any(|(name, _)| *name == model_type)
+}
+
+/// Whether [`read_decoder`] knows this `model_type`.
+pub fn reads_decoders(model_type: &str) -> bool {
+    DECODERS.iter().any(|(name, _)| *name == model_type)
+}
+
 /// The values of `model_type` that [`read_encoder`] knows.
 pub fn supported() -> impl Iterator<Item = &'static str> {
     READERS.iter().map(|(name, _)| *name)
