@@ -87,7 +87,9 @@ pub fn run_command(mut command: Command, input: &[u8]) -> Run {
 
 /// Reads one line of results and closes the pipe.
 pub fn read_one_line(args: &[&str], input: Vec<u8>) -> Run {
-    let mut child = command(args).spawn().expect("the program starts");
+    let mut command = command(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
     let mut stdin = child.stdin.take().expect("piped");
     let feeder = thread::spawn(move || stdin.write_all(&input).ok());
     let mut reader = BufReader::new(child.stdout.take().expect("piped"));

@@ -75,7 +75,9 @@ impl Embedder {
         deterministic: bool,
     ) -> Result<Self> {
         if max_tokens == 0 || u32::try_from(max_tokens).is_err() {
-            return Err(Error::Input(alloc::format!("batches of at most {max_tokens} tokens")));
+            return Err(Error::Input(alloc::format!(
+                "batches of at most {max_tokens} tokens; 1 to 4294967295 are possible"
+            )));
         }
         head.width(encoder.config().hidden)?;
         let buckets = Buckets::new(max_tokens, deterministic);

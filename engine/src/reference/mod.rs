@@ -86,7 +86,7 @@ impl Backend for Reference {
     }
 
     fn prepare(&self, program: &Program) -> Result<Box<dyn Plan>> {
-        Ok(Box::new(ReferencePlan::new(program.clone())))
+        Ok(Box::new(ReferencePlan::new(program.clone())?))
     }
 
     fn state(&self, spec: StateSpec) -> Result<State> {

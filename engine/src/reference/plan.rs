@@ -22,13 +22,21 @@ pub struct ReferencePlan {
 }
 
 impl ReferencePlan {
-    pub fn new(program: Program) -> Self {
+    /// # Errors
+    /// `Unsupported` for more than memory.
+    pub fn new(program: Program) -> Result<Self> {
+        let cells = program.buffers.iter().map(|b| b.rows.saturating_mul(b.cols));
+        let bytes = cells.fold(0usize, usize::saturating_add).saturating_mul(4);
+        if Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
+            let why = format!("{bytes} bytes for one batch are more than memory; use smaller batches");
+            return Err(Error::Unsupported(why));
+        }
         let size = |b: &crate::program::BufferSpec, float: bool| {
             if (b.dtype != DType::U32) == float { b.rows * b.cols } else { 0 }
         };
         let floats = program.buffers.iter().map(|b| vec![0f32; size(b, true)]).collect();
         let integers = program.buffers.iter().map(|b| vec![0u32; size(b, false)]).collect();
-        ReferencePlan { program, floats, integers, results: VecDeque::new(), next: 0 }
+        Ok(ReferencePlan { program, floats, integers, results: VecDeque::new(), next: 0 })
     }
 }
 

@@ -40,14 +40,23 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Grows to at least `len` words.
-    fn reserve(&mut self, len: usize, memory: &Memory) {
+    /// Grows to at least `len` words. What small runs do not touch takes no memory.
+    ///
+    /// # Errors
+    /// `Unsupported` for more than memory.
+    fn reserve(&mut self, len: usize, memory: &Memory) -> Result<()> {
         if self.words.as_slice().len() < len {
             // The old one goes first: never both at once.
             *self = Arena::default();
-            self.words = Aligned::zeroed(len);
+            self.words = Aligned::try_zeroed(len).ok_or_else(|| {
+                let bytes = len.saturating_mul(4);
+                Error::Unsupported(format!(
+                    "{bytes} bytes for one batch are more than memory; use smaller batches"
+                ))
+            })?;
             self.held = Some(memory.hold(self.words.bytes()));
         }
+        Ok(())
     }
 }
 
@@ -117,7 +126,7 @@ impl CpuPlan {
             scratch_len,
             staged: take(lowered.staged),
         };
-        lock(&arena).reserve(len, memory);
+        lock(&arena).reserve(len, memory)?;
         let results: usize = program.with_role(Role::Output).map(|id| program.spec(id).bytes() / 4).sum();
         let unread = || Unread { ticket: None, values: Vec::with_capacity(results) };
         Ok(CpuPlan {

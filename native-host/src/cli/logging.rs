@@ -43,6 +43,7 @@ pub fn init(level: Level) {
         .filter_level(others)
         .filter_module(ours, own)
         .filter_module("lfm2_embed", own)
+        .filter_module("lfm2_generate", own)
         .format(|out, record| {
             let level = record.level().as_str().to_ascii_lowercase();
             writeln!(out, "{level}: {}", record.args())

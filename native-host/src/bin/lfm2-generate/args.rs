@@ -87,7 +87,7 @@ pub struct Args {
     pub max_tokens: usize,
 
     /// Divides logits before sampling; 0 takes the most likely token [default: the model's, else 0].
-    #[arg(long, value_name = "T")]
+    #[arg(long, allow_negative_numbers = true, value_name = "T")]
     pub temperature: Option<f32>,
 
     /// Sample among this many of the most likely tokens; 0 among all [default: the model's, else 0].
@@ -95,15 +95,15 @@ pub struct Args {
     pub top_k: Option<u32>,
 
     /// Sample among the most likely tokens that together have this probability [default: the model's, else 1].
-    #[arg(long, value_name = "P")]
+    #[arg(long, allow_negative_numbers = true, value_name = "P")]
     pub top_p: Option<f32>,
 
     /// Sample among tokens at least this times as likely as the most likely one [default: the model's, else 0].
-    #[arg(long, value_name = "P")]
+    #[arg(long, allow_negative_numbers = true, value_name = "P")]
     pub min_p: Option<f32>,
 
     /// Makes tokens less likely that were there before; 1 does nothing [default: the model's, else 1].
-    #[arg(long, value_name = "R")]
+    #[arg(long, allow_negative_numbers = true, value_name = "R")]
     pub repeat_penalty: Option<f32>,
 
     /// When temperature applies: before top-k, top-p and min-p, or after them.

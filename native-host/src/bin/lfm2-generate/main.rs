@@ -16,7 +16,7 @@ use inferencelayer::{
     cli::{list, logging, model, progress::Loading, steps},
     device::DeviceOptions,
     engine::generate::{Order, Sampling},
-    generate::{Finish, GenerateSettings, Session},
+    generate::{Finish, GenerateSettings, Session, StopTexts},
 };
 use prompt::Prompt;
 use report::Answer;
@@ -40,6 +40,9 @@ fn run(args: &Args) -> Result<()> {
     if args.list_models {
         return report::print(&list::models());
     }
+    // What makes no sense with any model shows before one is fetched and loaded.
+    sampling(args, Sampling::default()).check(usize::MAX)?;
+    StopTexts::new(&args.stop)?;
     let path = model::find(args.model.as_deref().unwrap_or_default())?;
     // Read before the model is loaded, so that a wrong name shows at once.
     let prompt = Prompt::read(args)?;
@@ -101,10 +104,9 @@ fn open(args: &Args, path: &Path) -> Result<GenerateEngine> {
     GenerateEngine::open_with_progress(path, &options, Some(&progress))
 }
 
-/// The checkpoint's settings with those of the command line.
-fn settings(args: &Args, engine: &GenerateEngine) -> GenerateSettings {
-    let usual = engine.defaults().sampling.clone().unwrap_or_default();
-    let sampling = Sampling {
+/// The usual way of sampling, changed by the command line.
+fn sampling(args: &Args, usual: Sampling) -> Sampling {
+    Sampling {
         temperature: args.temperature.unwrap_or(usual.temperature),
         top_k: args.top_k.unwrap_or(usual.top_k),
         top_p: args.top_p.unwrap_or(usual.top_p),
@@ -116,7 +118,12 @@ fn settings(args: &Args, engine: &GenerateEngine) -> GenerateSettings {
         },
         seed: args.seed,
         ..usual
-    };
+    }
+}
+
+/// The checkpoint's settings with those of the command line.
+fn settings(args: &Args, engine: &GenerateEngine) -> GenerateSettings {
+    let sampling = sampling(args, engine.defaults().sampling.clone().unwrap_or_default());
     let (stop, ignore_eos) = (args.stop.clone(), args.ignore_eos);
     GenerateSettings { sampling, max_tokens: args.max_tokens, stop, ignore_eos }
 }
