@@ -264,10 +264,12 @@ impl Suite<'_> {
         tolerance(self.capabilities, work, x, out)
     }
 
-    /// The same for products with blocks, which a matrix unit takes as f16.
+    /// The same for products with blocks, which a matrix unit takes as f16: each weight off by up to 2^-11, so that of
+    /// some ten thousand sums of 256 terms the worst is off by about 0.07 % of their size, and a gate times up by twice
+    /// that.
     fn blocks_tolerance(&self, x: DType, out: DType) -> f32 {
         let half = x == DType::F16 && self.preferred() == DType::F16;
-        self.tolerance(Work::Dot, if half { DType::F32 } else { x }, out)
+        self.tolerance(Work::Dot, if half { DType::F32 } else { x }, out) + if half { 1e-3 } else { 0.0 }
     }
 }
 
