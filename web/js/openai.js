@@ -82,6 +82,7 @@ export class OpenAI {
         return model;
     }
 
+    /** @param {{signal?: AbortSignal}} [options] */
     async #complete(request, { signal } = {}) {
         if (!Array.isArray(request.messages)) throw new InvalidInput("messages: expected an array");
         const options = { ...settings(request), signal };
@@ -101,6 +102,7 @@ export class OpenAI {
         return { ...base, object: "chat.completion", choices: [choice], usage: usageOf(last.usage) };
     }
 
+    /** @param {{signal?: AbortSignal}} [options] */
     async #embed({ model: name, input, dimensions, encoding_format: format = "float" }, { signal } = {}) {
         if (!["float", "base64"].includes(format))
             throw new InvalidInput(`encoding_format: there is no \`${format}\``);
