@@ -82,7 +82,10 @@ export class OpenAI {
         return model;
     }
 
-    /** @param {{signal?: AbortSignal}} [options] */
+    /**
+     * @param {any} request
+     * @param {{signal?: AbortSignal}} [options]
+     */
     async #complete(request, { signal } = {}) {
         if (!Array.isArray(request.messages)) throw new InvalidInput("messages: expected an array");
         const options = { ...settings(request), signal };
@@ -102,7 +105,10 @@ export class OpenAI {
         return { ...base, object: "chat.completion", choices: [choice], usage: usageOf(last.usage) };
     }
 
-    /** @param {{signal?: AbortSignal}} [options] */
+    /**
+     * @param {any} request
+     * @param {{signal?: AbortSignal}} [options]
+     */
     async #embed({ model: name, input, dimensions, encoding_format: format = "float" }, { signal } = {}) {
         if (!["float", "base64"].includes(format))
             throw new InvalidInput(`encoding_format: there is no \`${format}\``);
