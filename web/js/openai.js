@@ -82,6 +82,10 @@ export class OpenAI {
         return model;
     }
 
+    /**
+     * @param {any} request
+     * @param {{signal?: AbortSignal}} [options]
+     */
     async #complete(request, { signal } = {}) {
         if (!Array.isArray(request.messages)) throw new InvalidInput("messages: expected an array");
         const options = { ...settings(request), signal };
@@ -101,6 +105,10 @@ export class OpenAI {
         return { ...base, object: "chat.completion", choices: [choice], usage: usageOf(last.usage) };
     }
 
+    /**
+     * @param {any} request
+     * @param {{signal?: AbortSignal}} [options]
+     */
     async #embed({ model: name, input, dimensions, encoding_format: format = "float" }, { signal } = {}) {
         if (!["float", "base64"].includes(format))
             throw new InvalidInput(`encoding_format: there is no \`${format}\``);

@@ -85,6 +85,10 @@ export class Model extends EventTarget {
         yield* this.#client.stream(method, [this.#handle, ...args], signal);
     }
 
+    /**
+     * @param {string[]} texts
+     * @param {import("../../types/index.js").EmbedOptions} [options]
+     */
     async embed(texts, { signal, ...options } = {}) {
         if (typeof texts === "string") texts = [texts];
         if (!Array.isArray(texts)) throw new InvalidInput("texts: expected an array of strings");
@@ -106,10 +110,18 @@ export class Model extends EventTarget {
         );
     }
 
+    /**
+     * @param {object[]} messages
+     * @param {import("../../types/index.js").ChatOptions} [options]
+     */
     chat(messages, { signal, ...options } = {}) {
         return this.#stream("chat", [messages, options], signal);
     }
 
+    /**
+     * @param {string | number[] | Uint32Array} prompt
+     * @param {import("../../types/index.js").GenerateOptions} [options]
+     */
     generate(prompt, { signal, ...options } = {}) {
         return this.#stream("generate", [prompt, options], signal);
     }

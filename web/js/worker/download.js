@@ -75,7 +75,7 @@ export async function download(entry, wanted, context) {
 }
 
 /** Fetches what is missing of a file, in as many requests as it takes; `null` if it is not there. */
-async function transfer(entry, file, { path, url, sha256 }, patience, { signal, progress, keep, Sha256 }) {
+async function transfer(entry, file, { path, url, sha256 = undefined }, patience, { signal, progress, keep, Sha256 }) {
     const hasher = sha256 ? new Sha256() : null;
     const restart = async () => {
         progress.add(-file.bytes);

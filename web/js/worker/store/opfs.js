@@ -113,7 +113,7 @@ export class OpfsBacking {
         }
         try {
             // Several tabs may read at once where the browser knows this mode; else one, and the others by Blobs.
-            const access = await /** @type {any} */ (handle).createSyncAccessHandle({ mode: "read-only" });
+            const access = await handle.createSyncAccessHandle({ mode: "read-only" });
             let buffer = new Uint8Array(0);
             return {
                 size: access.getSize(),
