@@ -48,7 +48,8 @@ export class Progress {
 
     /** All of it is done. */
     end() {
-        this.#bytes = this.#total;
+        // Files of unknown length count in bytes alone.
+        this.#bytes = this.#total = Math.max(this.#total, this.#bytes);
         this.#send();
     }
 
