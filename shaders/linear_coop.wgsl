@@ -1,21 +1,40 @@
 //! needs f16 coop
+//! permute W f16 q8_0 q8_1 q8_f q4_0 q4_1 q2_k q3_k q4_k q5_k q6_k iq4_xs
 //! permute Y f32 f16
 //! permute BIAS 0 1
 //! permute RESIDUAL none f32 f16
 //! permute ACT none gelu gelu_tanh relu silu tanh sigmoid
 //! permute GATED 0 1
-//! permute TILE 128 128n 64 32 32s 16 16s
+//! permute EXPERT_TILES 0 1
+//! permute TILE 128 128n 64w 64 32 32s 16 16s
 // Linear on cooperative matrices (tensor cores): x and w f16, sums f32 in 16 x 16 fragments. Subgroups are 32 wide.
 //
 // A workgroup makes TILE_M x TILE_N sums. It stages TILE_K columns of its rows of x and w in workgroup memory; while
-// these are multiplied the next ones travel to registers.
+// these are multiplied the next ones travel to registers. w in blocks travels as it is, in units of 32 columns, and
+// becomes f16 on its way to workgroup memory: once for TILE_M rows of x.
+//
+// EXPERT_TILES: a tile's rows are pairs of a row and an expert that it uses, all of one expert, as expert_lists has put them.
+// Such a pair has a row of y; w has the experts one after the other.
 //
 // Contract: k a multiple of 64 (128 for tiles 32 and 16); n a multiple of 4; any number of rows. Every sum runs over
 // K in order, 16 at a time, in one accumulator, whatever the tile: all tiles give the same bits.
-// Grid: x = ceil(n / OUT_N), y = ceil(rows / TILE_M); OUT_N is TILE_N, half of it if GATED.
+// Grid: x = ceil(n / OUT_N), y = ceil(rows / TILE_M), or tiles of pairs; OUT_N is TILE_N, half of it if GATED.
 //
 // Workgroup memory decides how many workgroups a multiprocessor runs at once (NVIDIA's Vulkan driver grants 48 KiB
 // in all), so a tile holds as little as it can: at most 24 KiB lets two run, one filling the other's gaps.
+//
+// Blocks have the large tiles alone: few rows of them go to linear_few.
+#if W != f16
+#if TILE == 32
+#define TILE 64
+#elif TILE == 32s
+#define TILE 64
+#elif TILE == 16
+#define TILE 64
+#elif TILE == 16s
+#define TILE 64
+#endif
+#endif
 #if TILE == 128
 #define TILE_M 128
 #define TILE_N 128
@@ -26,6 +45,14 @@
 #elif TILE == 128n
 // One workgroup at a time, with larger steps: its finer grain pays where there are few columns of tiles.
 #define TILE_M 128
+#define TILE_N 128
+#define TILE_K 64
+#define SG_M 2
+#define SG_N 4
+#define COPIES 1
+#elif TILE == 64w
+// As many subgroups, for where there is not one of the larger tiles for each multiprocessor.
+#define TILE_M 64
 #define TILE_N 128
 #define TILE_K 64
 #define SG_M 2
@@ -81,7 +108,13 @@
 #define FRAG_N $TILE_N/$SG_N/16
 #define OCTETS $TILE_K/8
 #define X_LOADS $TILE_M*$OCTETS/$THREADS
+#if W == f16
 #define W_LOADS $TILE_N*$OCTETS/$THREADS
+#else
+// Units of a row of the tile, and those of the tile that an invocation has.
+#define UNITS $TILE_K/32
+#define W_LOADS $TILE_N*$UNITS/$THREADS
+#endif
 #if GATED
 #define OUT_FRAGS $FRAG_N/2
 #define OUT_N $TILE_N/2
@@ -92,8 +125,22 @@
 // Rows of a fragment that an invocation finishes.
 #define TURNS 2/$COPIES
 
+#import blocks
 #raw x array<vec4<u32>>
+#if W == f16
 #raw w array<vec4<u32>>
+#else
+#define X none
+#define FORMAT $W
+#import units
+#import unit_halves
+#endif
+#if EXPERT_TILES
+#define BIAS 0
+#define RESIDUAL none
+// Tiles of pairs, four words each: expert, first pair, past the last one, 0; then pairs.
+#raw lists array<u32>
+#endif
 #import linear_epilogue
 
 alias FragA = coop_mat16x16<f16, A>;
@@ -104,6 +151,9 @@ alias FragC = coop_mat16x16<f32, C>;
 // reads at a time lie in different banks. Arrays start at multiples of 16 bytes, as fragment loads want.
 const STRIDE: u32 = $TILE_K / 4u + 2u;
 const LINES: u32 = $THREADS / $OCTETSu;
+#if W != f16
+const UNIT_LINES: u32 = $THREADS / $UNITSu;
+#endif
 var<workgroup> xs: array<vec4<f16>, $TILE_Mu * STRIDE>;
 var<workgroup> ws: array<vec4<f16>, $TILE_Nu * STRIDE>;
 // One fragment of sums a subgroup, on its way out.
@@ -111,6 +161,23 @@ var<workgroup> stage: array<vec4<f32>, $SUBGROUPSu * 64u>;
 
 fn halves(a: u32, b: u32) -> vec4<f16> {
     return vec4<f16>(vec2<f16>(unpack2x16float(a)), vec2<f16>(unpack2x16float(b)));
+}
+
+// The row of x for a row of the tiles, and the row of y.
+fn x_row(row: u32) -> u32 {
+#if EXPERT_TILES
+    return lists[params.pairs_at + row] / params.shared_by;
+#else
+    return row;
+#endif
+}
+
+fn y_row(row: u32) -> u32 {
+#if EXPERT_TILES
+    return lists[params.pairs_at + row];
+#else
+    return row;
+#endif
 }
 
 // The row of w for a column of the tile. GATED: each subgroup's columns are gate rows, then the same outputs' up rows.
@@ -128,8 +195,15 @@ fn weight_row(first: u32, column: u32) -> u32 {
 
 @compute @workgroup_size($THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+#if EXPERT_TILES
+    let first_w = lists[group.y * 4u] * params.expert_rows;
+    let m0 = lists[group.y * 4u + 1u];
+    let rows = lists[group.y * 4u + 2u];
+#else
+    const first_w = 0u;
     let rows = counts[params.count];
     let m0 = group.y * $TILE_Mu;
+#endif
     let n0 = group.x * $OUT_Nu;
     if m0 >= rows {
         return;
@@ -152,22 +226,38 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var x_at: array<u32, $X_LOADS>;
     var w_at: array<u32, $W_LOADS>;
     #unroll i $X_LOADS
-    x_at[$i] = min(m0 + line + $iu * LINES, rows - 1u) * octets + octet;
+    x_at[$i] = x_row(min(m0 + line + $iu * LINES, rows - 1u)) * octets + octet;
     #end
     #unroll i $W_LOADS
-    w_at[$i] = weight_row(n0, line + $iu * LINES) * octets + octet;
+#if W == f16
+    w_at[$i] = (first_w + weight_row(n0, line + $iu * LINES)) * octets + octet;
+#else
+    w_at[$i] = row_w(first_w + weight_row(n0, lane / $UNITSu + $iu * UNIT_LINES), params.k4);
+#endif
     #end
+#if W != f16
+    let unit = lane % $UNITSu;
+    let unit_at = lane / $UNITSu * STRIDE + unit * 8u;
+#endif
     let store_at = line * STRIDE + octet * 2u;
 
     // The tile on its way.
     var px: array<vec4<u32>, $X_LOADS>;
+#if W == f16
     var pw: array<vec4<u32>, $W_LOADS>;
+#else
+    var pw: array<UnitW, $W_LOADS>;
+#endif
     #macro load_tile
     #unroll i $X_LOADS
     px[$i] = x[x_at[$i] + at];
     #end
     #unroll i $W_LOADS
+#if W == f16
     pw[$i] = w[w_at[$i] + at];
+#else
+    pw[$i] = load_unit_w(w_at[$i], params.k4, at / 4u + unit);
+#endif
     #end
     #endmacro
     #macro store_tile
@@ -176,8 +266,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     xs[store_at + $iu * LINES * STRIDE + 1u] = halves(px[$i].z, px[$i].w);
     #end
     #unroll i $W_LOADS
+#if W == f16
     ws[store_at + $iu * LINES * STRIDE] = halves(pw[$i].x, pw[$i].y);
     ws[store_at + $iu * LINES * STRIDE + 1u] = halves(pw[$i].z, pw[$i].w);
+#else
+    {
+        let scales = unit_scales(pw[$i]);
+        let first = first_half(pw[$i]);
+        let second = second_half(pw[$i]);
+        #unroll q 4
+        ws[unit_at + $iu * UNIT_LINES * STRIDE + $qu] = four_of(first[$q], scales.xy);
+        #end
+        #unroll q 4
+        ws[unit_at + $iu * UNIT_LINES * STRIDE + 4u + $qu] = four_of(second[$q], scales.zw);
+        #end
+    }
+#endif
     #end
     #endmacro
 
@@ -227,7 +331,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         used += px[$i];
         #end
         #unroll i $W_LOADS
+#if W == f16
         used += pw[$i];
+#else
+        used += unit_bits(pw[$i]);
+#endif
         #end
         stage[lane % $SUBGROUPSu] = vec4<f32>(used);
     }
@@ -290,7 +398,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #if RESIDUAL != none
                 sum[$t] += add[$j][$t];
 #endif
-                store_y((row0 + $iu * 16u + $tu * 8u) * params.out4 + col / 4u, sum[$t]);
+                store_y(y_row(row0 + $iu * 16u + $tu * 8u) * params.out4 + col / 4u, sum[$t]);
             }
             #end
         }

@@ -6,13 +6,15 @@
 // Gated short convolution over the rows of slots: u = B * x, y = C * (sum of taps times the last u + bias). The last
 // u of each slot are read from its state and left there. A thread has four columns of a row.
 //
-// SPANS: a workgroup has 32 columns of one span, its rows 32 at a time; what it read of the state it writes after a
-// barrier. Grid: x = ceil(columns / 32), y = spans (z folds large counts).
+// SPANS: a workgroup has 32 columns of PART rows of one span, 32 rows at a time. The span's first part alone has to do
+// with the state: it reads it, and writes it after a barrier.
+// Grid: x = ceil(columns / 32), y = parts of spans (z folds large counts).
 // Without: a workgroup has 256 columns of one row, each row another slot's. Grid: x = ceil(columns / 256), y = rows.
 #import counts
 #if SPANS
 #define THREADS 256
 #define QUADS 8
+#define PART 64
 #else
 #define THREADS 64
 #define QUADS 64
@@ -25,6 +27,7 @@ struct Params {
     cols4: u32,        // columns / 4
     count: u32,        // which count bounds the rows, or spans
     grid_y: u32,
+    parts: u32,        // parts of a span, at most
 }
 @group(0) @binding(0) var<uniform> params: Params;
 
@@ -71,7 +74,12 @@ fn finish(row: u32, c: u32, thread: u32, there: bool, sum: vec4<f32>) {
 
 @compute @workgroup_size($THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+#if SPANS
+    let part = (group.z * params.grid_y + group.y) % params.parts;
+    let index = (group.z * params.grid_y + group.y) / params.parts;
+#else
     let index = group.z * params.grid_y + group.y;
+#endif
     if index >= counts[params.count] {
         return;
     }
@@ -80,25 +88,27 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let c = min(quad, params.cols4 - 1u);
 #if SPANS
     let span = spans[index];
-    if span.x >= span.y {
+    let start = span.x + part * $PARTu;
+    if start >= span.y {
         return;
     }
+    let end = min(start + $PARTu, span.y);
     let token = tokens[span.x];
     let lane = thread / $QUADSu;
     var last = vec4(0.0);
-    if lane < $KEPTu {
+    if part == 0u && lane < $KEPTu {
         last = value(token, span.x, span.y - span.x + lane, c);
     }
-    for (var first = span.x; first < span.y; first += 32u) {
-        let row = min(first + lane, span.y - 1u);
+    for (var first = start; first < end; first += 32u) {
+        let row = min(first + lane, end - 1u);
         var sum = vec4(0.0);
         #unroll j $TAPS
         sum += load_weight($ju * params.cols4 + c) * value(token, span.x, row - span.x + $ju, c);
         #end
-        finish(row, c, thread, inside && first + lane < span.y, sum);
+        finish(row, c, thread, inside && first + lane < end, sum);
     }
     storageBarrier();
-    if lane < $KEPTu && inside {
+    if part == 0u && lane < $KEPTu && inside {
         store_state((token.w * $KEPTu + lane) * params.cols4 + c, last);
     }
 #else

@@ -29,7 +29,12 @@ pub struct Capabilities {
     pub blocks: &'static [Format],
     /// Up to so many rows, linear ops with block weights take inputs of [`DType::Q8`] best; 0 if it has none.
     pub q8_rows: usize,
+    /// So many rows of a prompt at a time are worth their memory.
+    pub prompt_rows: usize,
 }
+
+/// [`Capabilities::prompt_rows`] where nothing is gained by more.
+pub const USUAL_PROMPT_ROWS: usize = 512;
 
 impl Capabilities {
     /// The format a weight of this use is kept in that comes as `source`.

@@ -41,6 +41,11 @@ pub enum Error {
     /// The device was lost (driver reset, unplugged, destroyed).
     #[error("the GPU device was lost: {0}")]
     DeviceLost(String),
+    /// A result is not a number.
+    #[error(
+        "{0} is not finite: the model's weights are damaged, or its values overflow in this dtype (f32 holds the largest)"
+    )]
+    NotFinite(String),
     /// The driver or the API reported a fault that is a bug of ours or of the driver.
     #[error("GPU error: {0}")]
     Gpu(String),

@@ -6,7 +6,8 @@ use inferencelayer_engine::{
     gpu::{GpuBackend, GpuContext, GpuOptions},
     op::{Activation, GatedLinear, Linear, Normalize, Op},
     program::{BufferSpec, Count, Recorder, Role},
-    tensor::{DType, Format, WeightUse},
+    tensor::{DType, Format, Weight, WeightSpec, WeightUse},
+    testing::{Random, random_blocks},
 };
 
 const ROWS: usize = 13;
@@ -21,11 +22,30 @@ fn values(count: usize, scale: f32) -> Vec<f32> {
     (0..count).map(next).collect()
 }
 
+/// A matrix in blocks, or in the backend's floats.
+fn matrix(backend: &GpuBackend, blocks: Option<Format>, rows: usize, cols: usize) -> Weight {
+    let scale = 1.0 / (cols as f32).sqrt();
+    let Some(format) = blocks else {
+        let values = values(rows * cols, scale);
+        return upload_f32(backend, "w", WeightUse::Matrix, (rows, cols), &values).unwrap();
+    };
+    let bytes = random_blocks(&mut Random::named("tiles"), format, rows * cols / format.block(), 3.0 * scale);
+    let spec = WeightSpec { name: "w".into(), rows, cols, format, usage: WeightUse::Matrix };
+    let mut sink = backend.weight(spec).unwrap();
+    sink.push(format, &bytes).unwrap();
+    sink.finish().unwrap()
+}
+
 /// The first rows of a product in a program for `bucket` rows, and the grid of its kernel.
-fn run(backend: &GpuBackend, bucket: usize, k: usize, n: usize, gated: bool) -> (Vec<f32>, [u32; 3]) {
+fn run(
+    backend: &GpuBackend,
+    blocks: Option<Format>,
+    bucket: usize,
+    (k, n): (usize, usize),
+    gated: bool,
+) -> (Vec<f32>, [u32; 3]) {
     let rows = if gated { 2 * n } else { n };
-    let scale = 1.0 / (k as f32).sqrt();
-    let weight = upload_f32(backend, "w", WeightUse::Matrix, (rows, k), &values(rows * k, scale)).unwrap();
+    let weight = matrix(backend, blocks, rows, k);
     let bias = Some(upload_f32(backend, "b", WeightUse::Vector, (1, rows), &values(rows, 0.5)).unwrap());
     let mut recorder = Recorder::new();
     let spec = |name, cols, role| BufferSpec {
@@ -65,16 +85,60 @@ fn results_do_not_depend_on_the_bucket() {
         let context = pollster::block_on(GpuContext::new(&options)).unwrap_or_else(|e| panic!("{e}"));
         let backend = GpuBackend::new(context, format).unwrap();
         for (k, n, gated) in [(128, 900, false), (192, 516, false), (192, 452, true), (68, 516, false)] {
-            let (expected, least) = run(&backend, 16, k, n, gated);
+            let (expected, least) = run(&backend, None, 16, (k, n), gated);
             let mut grids = vec![least];
             for bucket in [80, 300, 1700] {
-                let (found, grid) = run(&backend, bucket, k, n, gated);
+                let (found, grid) = run(&backend, None, bucket, (k, n), gated);
                 grids.push(grid);
                 let differ = expected.iter().zip(&found).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
                 assert_eq!(differ, 0, "{format:?} {bucket}x{k}->{n} gated={gated} of {}", found.len());
             }
             // Fewer columns of workgroups for more rows: a larger tile was taken.
             assert!(grids[0][0] > grids[3][0], "{format:?} {k}->{n}: {grids:?}");
+        }
+    }
+}
+
+/// A backend with cooperative matrices, real ones or emulated.
+fn matrices(linear_tile: Option<&'static str>) -> GpuBackend {
+    let options =
+        GpuOptions { as_hardware: true, emulate_cooperative_matrix: true, linear_tile, ..Default::default() };
+    let context = pollster::block_on(GpuContext::new(&options)).unwrap_or_else(|e| panic!("{e}"));
+    assert!(context.features().cooperative_matrix, "{} lacks f16", context.name());
+    GpuBackend::new(context, Format::F16).unwrap()
+}
+
+fn differing(a: &[f32], b: &[f32]) -> usize {
+    assert!(a.len() == b.len() && a.iter().any(|v| *v != 0.0));
+    a.iter().zip(b).filter(|(a, b)| a.to_bits() != b.to_bits()).count()
+}
+
+#[test]
+fn tiles_of_matrix_kernels_give_the_same_bits() {
+    let all = ["128", "128n", "64w", "64", "32", "32s", "16", "16s"];
+    let of_blocks = &all[..4];
+    for (blocks, gated, tiles) in [
+        (None, false, &all[..]),
+        (None, true, &all[2..5]),
+        (Some(Format::Q4_0), true, of_blocks),
+        (Some(Format::Q6K), false, of_blocks),
+    ] {
+        let result = |tile: &'static str| run(&matrices(Some(tile)), blocks, 80, (256, 132), gated).0;
+        let expected = result(tiles[0]);
+        for tile in &tiles[1..] {
+            assert_eq!(differing(&expected, &result(tile)), 0, "{blocks:?} {tile} gated={gated}");
+        }
+    }
+}
+
+#[test]
+fn few_rows_of_blocks_give_the_same_bits_in_any_bucket() {
+    let backend = matrices(None);
+    for (k, n, gated) in [(512, 132, false), (256, 4100, false), (768, 68, true)] {
+        let (expected, _) = run(&backend, Some(Format::Q4_0), 16, (k, n), gated);
+        for bucket in [17, 32, 50, 64] {
+            let (found, _) = run(&backend, Some(Format::Q4_0), bucket, (k, n), gated);
+            assert_eq!(differing(&expected, &found), 0, "{bucket}x{k}->{n} gated={gated}");
         }
     }
 }

@@ -70,6 +70,12 @@ impl GpuHandle {
     pub fn save_pipelines(&self) {
         self.0.save_pipelines();
     }
+
+    /// Names of the adapter and its driver.
+    pub fn adapter(&self) -> (String, String) {
+        let adapter = self.0.adapter();
+        (adapter.name.clone(), adapter.driver.trim().to_string())
+    }
 }
 
 /// Opens what the options ask for.
@@ -77,24 +83,25 @@ impl GpuHandle {
 /// # Errors
 /// `NoAdapter` if a GPU is asked for and there is none; `Unsupported` for a dtype that the device does not have.
 pub(crate) fn open(options: &DeviceOptions) -> Result<Opened> {
+    check(options)?;
     match options.device {
         Device::Gpu => open_gpu(open_context(options)?, options.dtype),
-        Device::Cpu => open_cpu(options),
+        Device::Cpu => open_cpu(options, false),
         Device::Reference => Ok(open_reference(options.dtype)),
         Device::Auto if options.dtype == Some(Dtype::Int8) => {
             log::warn!("int8 runs on the CPU");
-            open_cpu(options)
+            open_cpu(options, false)
         }
         Device::Auto => match open_context(options) {
             // A software adapter is the CPU by a detour, unless it was asked for.
             Ok(context) if context.adapter().kind == "Cpu" && options.adapter == AdapterChoice::Best => {
                 log::info!("{} is no GPU: using the CPU directly", context.name());
-                open_cpu(options)
+                open_cpu(options, false)
             }
             Ok(context) => open_gpu(context, options.dtype),
             Err(Error::Engine(EngineError::NoAdapter(why))) if options.adapter == AdapterChoice::Best => {
                 log::info!("no GPU ({why}): using the CPU");
-                open_cpu(options)
+                open_cpu(options, false)
             }
             Err(error) => Err(error),
         },
@@ -107,6 +114,7 @@ pub(crate) fn open(options: &DeviceOptions) -> Result<Opened> {
 /// # Errors
 /// As [`open`].
 pub(crate) fn open_decoder(options: &DeviceOptions) -> Result<Opened> {
+    check(options)?;
     let as_is = options.dtype.is_none() || options.dtype == Some(Dtype::AsIs);
     let floats = if as_is { None } else { options.dtype };
     let gpu = |context: Arc<GpuContext>| {
@@ -121,25 +129,37 @@ pub(crate) fn open_decoder(options: &DeviceOptions) -> Result<Opened> {
         let backend = Arc::new(GpuBackend::new(context.clone(), formats)?);
         Ok(Opened { backend, gpu: Some(GpuHandle(context)) })
     };
-    let plain = DeviceOptions { dtype: floats, ..options.clone() };
+    let cpu = || open_cpu(&DeviceOptions { dtype: floats, ..options.clone() }, as_is);
     match options.device {
         _ if floats == Some(Dtype::Int8) => Err(no_int8()),
         Device::Gpu => gpu(open_context(options)?),
-        Device::Cpu => open_cpu(&plain),
+        Device::Cpu => cpu(),
         Device::Reference => Ok(open_reference(floats)),
         Device::Auto => match open_context(options) {
             Ok(context) if context.adapter().kind == "Cpu" && options.adapter == AdapterChoice::Best => {
                 log::info!("{} is no GPU: using the CPU directly", context.name());
-                open_cpu(&plain)
+                cpu()
             }
             Ok(context) => gpu(context),
             Err(Error::Engine(EngineError::NoAdapter(why))) if options.adapter == AdapterChoice::Best => {
                 log::info!("no GPU ({why}): using the CPU");
-                open_cpu(&plain)
+                cpu()
             }
             Err(error) => Err(error),
         },
     }
+}
+
+/// What makes no sense on any device.
+fn check(options: &DeviceOptions) -> Result<()> {
+    if let Some(threads) = options.threads.filter(|threads| !(1..=MAX_THREADS).contains(threads)) {
+        let why = format!("{threads} threads: 1 to {MAX_THREADS} are possible");
+        return Err(EngineError::Input(why).into());
+    }
+    if options.adapter != AdapterChoice::Best && matches!(options.device, Device::Cpu | Device::Reference) {
+        log::warn!("an adapter is a GPU: it is not used on the CPU");
+    }
+    Ok(())
 }
 
 fn no_int8() -> Error {
@@ -168,33 +188,40 @@ fn open_gpu(context: Arc<GpuContext>, dtype: Option<Dtype>) -> Result<Opened> {
     Ok(Opened { backend, gpu: Some(GpuHandle(context)) })
 }
 
+/// `q8_activations`: see [`crate::cpu::CpuOptions`].
 #[cfg(feature = "encoder-cpu")]
-fn open_cpu(options: &DeviceOptions) -> Result<Opened> {
+fn open_cpu(options: &DeviceOptions, q8_activations: bool) -> Result<Opened> {
+    use std::{
+        sync::OnceLock,
+        time::{Duration, Instant},
+    };
+
     use crate::cpu::{CpuBackend, CpuOptions, Threads};
 
     let matrices = match options.dtype {
         None | Some(Dtype::F32 | Dtype::AsIs) => Format::F32,
         Some(Dtype::Int8) => Format::Int8,
         Some(Dtype::F16) => {
-            let why = "f16 runs on GPUs: use --dtype f32 or int8 on the CPU";
+            let why = "f16 runs on GPUs: use --dtype f32 or int8 on the CPU (to generate, f32 or as-is)";
             return Err(EngineError::Unsupported(why.into()).into());
         }
     };
     let threads = match options.threads {
-        Some(threads) if threads == 0 || threads > MAX_THREADS => {
-            let why = format!("{threads} threads: 1 to {MAX_THREADS} are possible");
-            return Err(EngineError::Input(why).into());
-        }
         Some(threads) => Threads::new(threads),
         None => Threads::for_machine(),
     }
     .map_err(|e| EngineError::Unsupported(format!("cannot start CPU threads: {e}")))?;
-    let cpu = CpuOptions { parallel: Arc::new(threads), matrices, ..CpuOptions::default() };
+    let clock: fn() -> Duration = || {
+        static BEGIN: OnceLock<Instant> = OnceLock::new();
+        BEGIN.get_or_init(Instant::now).elapsed()
+    };
+    let (parallel, clock) = (Arc::new(threads), Some(clock));
+    let cpu = CpuOptions { parallel, matrices, q8_activations, clock, ..CpuOptions::default() };
     Ok(Opened { backend: Arc::new(CpuBackend::new(cpu)?), gpu: None })
 }
 
 #[cfg(not(feature = "encoder-cpu"))]
-fn open_cpu(_: &DeviceOptions) -> Result<Opened> {
+fn open_cpu(_: &DeviceOptions, _: bool) -> Result<Opened> {
     Err(EngineError::Unsupported("this build has no CPU backend (feature encoder-cpu)".into()).into())
 }
 

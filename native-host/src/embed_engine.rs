@@ -95,9 +95,28 @@ impl EmbedEngine {
         device: &DeviceOptions,
         options: &EmbedOptions,
     ) -> Result<Self> {
-        let folder = crate::folder::DiskFolder::open(checkpoint_dir)?;
+        Self::open_with_progress(checkpoint_dir, max_batch_tokens, device, options, None)
+    }
+
+    /// [`EmbedEngine::open`], calling `progress` with the bytes of weights read so far and all of them.
+    ///
+    /// # Errors
+    /// As [`EmbedEngine::auto`].
+    pub fn open_with_progress(
+        checkpoint_dir: impl AsRef<Path>,
+        max_batch_tokens: usize,
+        device: &DeviceOptions,
+        options: &EmbedOptions,
+        progress: Option<&dyn Fn(u64, u64)>,
+    ) -> Result<Self> {
+        let path = checkpoint_dir.as_ref();
+        if is_gguf(path) {
+            let why = "a GGUF model generates text, it does not embed: use lfm2-generate or GenerateEngine";
+            return Err(Error::Input(format!("{}: {why}", path.display())));
+        }
+        let folder = crate::folder::DiskFolder::open(path)?;
         let opened = device::open(device)?;
-        let loading = Self::load(&folder, opened.backend, max_batch_tokens, options);
+        let loading = Self::load(&folder, opened.backend, max_batch_tokens, options, progress);
         let mut engine = inferencelayer_engine::task::block_on(loading)?;
         engine.context = opened.gpu;
         engine.save_pipelines();
@@ -121,6 +140,11 @@ impl EmbedEngine {
         Ok(self.embedder.profile(batch)?)
     }
 
+    /// Names of the GPU and its driver; `None` on a CPU.
+    pub fn adapter(&self) -> Option<(String, String)> {
+        self.context.as_ref().map(device::GpuHandle::adapter)
+    }
+
     /// Keeps what the GPU's driver compiled so far for the next start.
     pub fn save_pipelines(&self) {
         if let Some(context) = &self.context {
@@ -130,7 +154,8 @@ impl EmbedEngine {
 }
 
 impl EmbedEngine {
-    /// Loads a folder, wherever its files are, on a backend.
+    /// Loads a folder, wherever its files are, on a backend, calling `progress` with the bytes of weights read so far
+    /// and all of them.
     ///
     /// # Errors
     /// Names the file, tensor or option at fault.
@@ -139,6 +164,7 @@ impl EmbedEngine {
         backend: Arc<dyn Backend>,
         max_batch_tokens: usize,
         options: &EmbedOptions,
+        progress: Option<&dyn Fn(u64, u64)>,
     ) -> Result<Self> {
         let settings = SentenceTransformer::read(folder).await?;
         let config = read_config(folder, &settings.transformer).await?;
@@ -147,7 +173,15 @@ impl EmbedEngine {
         let tokenizer = load_tokenizer(folder, &settings, &config).await?.map(Arc::new);
         let hidden = config.hidden;
         let source = open_weights(folder, &slashed(&settings.transformer)).await?;
-        let encoder = Encoder::load(config, &*source, &*backend).await?;
+        let total = source.total_bytes();
+        let tell = |done: u64| {
+            if let Some(progress) = progress {
+                progress(done.min(total), total);
+            }
+        };
+        let layers = 0..config.layers.len();
+        let mut loader = Loader::new(&*source, &*backend).with_progress(Some(&tell));
+        let encoder = Encoder::load_layers(config, layers, &mut loader).await?;
         let head = load_head(folder, &settings, hidden, &*backend, options).await?;
         let embedder = Embedder::new(backend, encoder, head, max_batch_tokens, options.deterministic)?;
         Ok(EmbedEngine {
@@ -292,6 +326,16 @@ pub fn pooled(out: EmbedOut) -> Result<Vec<Vec<f32>>> {
         EmbedOut::Pooled(vectors) => Ok(vectors),
         other => Err(Error::Input(format!("the model gives no pooled vectors but {other:?}"))),
     }
+}
+
+/// Whether a path is a GGUF file, or a folder with one and without config.json.
+#[cfg(not(target_arch = "wasm32"))]
+fn is_gguf(path: &Path) -> bool {
+    let named = |path: &Path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
+    if !path.is_dir() || path.join("config.json").exists() {
+        return named(path);
+    }
+    std::fs::read_dir(path).is_ok_and(|files| files.flatten().any(|file| named(&file.path())))
 }
 
 async fn read_config(folder: &dyn Folder, path: &str) -> Result<EncoderConfig> {

@@ -15,6 +15,9 @@ pub enum Error {
     /// The tokenizer could not be built, or could not encode a text.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
+    /// A chat template that does not compile, or does not render a chat. `line` is in the template.
+    #[error("chat template of {name}{}: {why}", .line.map_or_else(String::new, |line| format!(", line {line}")))]
+    Template { name: String, line: Option<usize>, why: String },
     /// The caller's input or options cannot be processed.
     #[error("{0}")]
     Input(String),

@@ -120,14 +120,15 @@ impl DiskFile {
         let name = path.display().to_string();
         let failed =
             |e: io::Error| inferencelayer_engine::Error::Read { file: name.clone(), why: e.to_string() };
-        let file = match File::open(path) {
+        // Looked at first: opening a pipe would wait for whoever writes into it.
+        let meta = match fs::metadata(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(failed)?,
+            found => found.map_err(failed)?,
         };
-        let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
             return Err(failed(io::Error::other("is not a file")));
         }
+        let file = File::open(path).map_err(failed)?;
         Ok(Some(Box::new(DiskFile { size: meta.len(), file, name })))
     }
 }

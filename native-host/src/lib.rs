@@ -6,6 +6,8 @@
 // One pointer type for both: GPU objects can move between threads natively, but not in a browser.
 #![cfg_attr(target_arch = "wasm32", allow(clippy::arc_with_non_send_sync))]
 
+#[cfg(feature = "tokenizer")]
+pub mod chat;
 #[cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 pub mod cli;
 #[cfg(not(target_arch = "wasm32"))]

@@ -4,6 +4,9 @@
 //! from the model's configuration, and the engine packs sequences without padding.
 
 mod gguf;
+mod guard;
+
+use std::borrow::Cow;
 
 use inferencelayer_engine::checkpoint::{Folder, read_text};
 use serde::Deserialize;
@@ -18,6 +21,10 @@ use crate::{
 };
 
 pub use gguf::from_gguf;
+use guard::{check_charsmaps, guarded};
+
+/// Bytes of text for each token of the limit, beyond which text is dropped before it is tokenized.
+const LONGEST_TOKEN: usize = 1024;
 
 /// One encoded text or pair, special tokens included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -115,8 +122,9 @@ impl Tokenizer {
     }
 
     fn build(tokenizer_json: &[u8], config: &TokenizerConfig, file: &str) -> Result<Self> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(tokenizer_json)
-            .map_err(|e| Error::malformed(file, e.to_string()))?;
+        check_charsmaps(tokenizer_json).map_err(|why| Error::malformed(file, why))?;
+        let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(tokenizer_json))
+            .map_err(|why| Error::malformed(file, why))?;
         inner.with_truncation(None).map_err(|e| Error::malformed(file, e.to_string()))?;
         inner.with_padding(None);
         let direction = match config.truncation_side.as_deref() {
@@ -222,7 +230,11 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer`, for example when the vocabulary lacks its unknown token.
     pub fn encode(&self, text: &str) -> Result<Encoded> {
-        self.inner.encode_fast(text, true).map(Encoded::from).map_err(|e| Error::Tokenizer(e.to_string()))
+        let (text, cut) = self.within_reason(text);
+        let mut encoded =
+            guarded(|| self.inner.encode_fast(text, true)).map(Encoded::from).map_err(Error::Tokenizer)?;
+        encoded.truncated |= cut;
+        Ok(encoded)
     }
 
     /// Ids of a text that holds its special tokens already, such as a rendered chat template: none are added, and
@@ -231,9 +243,11 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer`.
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>> {
-        let mut inner = self.inner.clone();
-        inner.with_truncation(None).map_err(|e| Error::Tokenizer(e.to_string()))?;
-        let encoded = inner.encode_fast(text, false).map_err(|e| Error::Tokenizer(e.to_string()))?;
+        let mut whole = Cow::Borrowed(&self.inner);
+        if whole.get_truncation().is_some() {
+            whole.to_mut().with_truncation(None).map_err(|e| Error::Tokenizer(e.to_string()))?;
+        }
+        let encoded = guarded(|| whole.encode_fast(text, false)).map_err(Error::Tokenizer)?;
         Ok(encoded.get_ids().to_vec())
     }
 
@@ -245,8 +259,7 @@ impl Tokenizer {
         if let Some(max_length) = self.max_length() {
             self.check_room(max_length, true)?;
         }
-        let encoded = self.inner.encode_fast((first, second), true);
-        encoded.map(Encoded::from).map_err(|e| Error::Tokenizer(e.to_string()))
+        guarded(|| self.inner.encode_fast((first, second), true)).map(Encoded::from).map_err(Error::Tokenizer)
     }
 
     /// Encodes many texts, natively on all threads.
@@ -257,9 +270,23 @@ impl Tokenizer {
         if cfg!(target_arch = "wasm32") {
             return texts.iter().map(|text| self.encode(text)).collect();
         }
-        let encoded = self.inner.encode_batch_fast(texts.to_vec(), true);
-        let encoded = encoded.map_err(|e| Error::Tokenizer(e.to_string()))?;
-        Ok(encoded.into_iter().map(Encoded::from).collect())
+        let (texts, cut): (Vec<&str>, Vec<bool>) = texts.iter().map(|text| self.within_reason(text)).unzip();
+        let encoded = guarded(|| self.inner.encode_batch_fast(texts, true)).map_err(Error::Tokenizer)?;
+        let whole = encoded.into_iter().map(Encoded::from).zip(cut);
+        Ok(whole.map(|(e, cut)| Encoded { truncated: e.truncated || cut, ..e }).collect())
+    }
+
+    /// A text without what lies [`LONGEST_TOKEN`] times the limit away from where tokens are kept, and whether there
+    /// was such: tokenizing takes a hundred times the memory of a text, whatever is cut off afterwards.
+    fn within_reason<'a>(&self, text: &'a str) -> (&'a str, bool) {
+        let most = self.max_length().unwrap_or(usize::MAX).saturating_mul(LONGEST_TOKEN);
+        if text.len() <= most {
+            return (text, false);
+        }
+        match self.direction {
+            TruncationDirection::Right => (&text[..text.floor_char_boundary(most)], true),
+            TruncationDirection::Left => (&text[text.ceil_char_boundary(text.len() - most)..], true),
+        }
     }
 
     /// How many leading tokens of `prompt + text` belong to `prompt`, counted as sentence-transformers does:
@@ -281,7 +308,7 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer` if the decoder fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.inner.decode(ids, true).map_err(|e| Error::Tokenizer(e.to_string()))
+        guarded(|| self.inner.decode(ids, true)).map_err(Error::Tokenizer)
     }
 }
 

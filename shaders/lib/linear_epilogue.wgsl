@@ -22,6 +22,11 @@ struct Params {
     scale: f32,        // as in route.wgsl
     eps: f32,
 #endif
+#if EXPERT_TILES
+    expert_rows: u32,  // rows of w of an expert
+    shared_by: u32,    // pairs that share a row of x
+    pairs_at: u32,     // where pairs begin in lists
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 

@@ -1,6 +1,6 @@
 // Products of a row of w and a row of x, a unit at a time: 32 values of weights in blocks, else 16 bytes of them.
 // For kernels that load several units before they use the first. The kernel has defined W_BUFFER w and FORMAT, and
-// imported blocks; x is of type $X.
+// imported blocks; x is of type $X, or `none` if the kernel reads it by itself: then there are only units of w.
 //
 // - UnitW, UnitX: what is loaded; row_w, row_x: where a row begins, in the buffer's own elements.
 // - load_unit_w(row_at, k4, i), load_unit_x(row_at, k4, i): unit i; unit_dot: their product.
@@ -46,7 +46,7 @@ fn load_unit_x(row_at: u32, k4: u32, i: u32) -> UnitX {
         vec2(extractBits(sums, 0u, 16u), sums >> 16u));
 }
 #endif
-#else
+#elif X != none
 struct UnitX {
     v: array<vec4<f32>, $UNIT4>,
 }
@@ -97,6 +97,7 @@ fn load_unit_w(row_at: u32, k4: u32, i: u32) -> UnitW {
     return UnitW(w[row_at + i]);
 }
 
+#if X != none
 fn unit_dot(w: UnitW, x: UnitX) -> f32 {
 #if FORMAT == f16
     return dot(vec4(unpack2x16float(w.v.x), unpack2x16float(w.v.y)), x.v[0])
@@ -105,6 +106,7 @@ fn unit_dot(w: UnitW, x: UnitX) -> f32 {
     return dot(w.v, x.v[0]);
 #endif
 }
+#endif
 #else
 #raw w array<vec4<u32>>
 #use block_planes
@@ -244,7 +246,7 @@ fn unit_dot(w: UnitW, x: UnitX) -> f32 {
     return x.scale * (d.x * f32(sum) - d.y * f32(min));
 #endif
 }
-#else
+#elif X != none
 fn unit_dot(w: UnitW, x: UnitX) -> f32 {
     // Scales and minima of the halves.
 #if SCALES == half

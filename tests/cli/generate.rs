@@ -9,18 +9,32 @@ use std::{
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-use crate::support::Run;
+use crate::support::{Run, without_gpu};
 
-fn fixture(name: &str) -> PathBuf {
+pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
 }
 
-/// Runs the program on the slow backend that is always there.
-fn run(model: &Path, args: &[&str]) -> Run {
+/// The program on the slow backend that is always there.
+pub fn command(model: &Path, args: &[&str]) -> Command {
+    command_on("reference", model, args)
+}
+
+/// Where there is no GPU.
+fn command_on(device: &str, model: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lfm2-generate"));
-    command.args(["--device", "reference", "--model"]).arg(model).args(args);
+    command.args(["--device", device, "--model"]).arg(model).args(args);
+    without_gpu(&mut command);
     command.env("HF_HUB_OFFLINE", "1").env("HF_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/hf"));
-    let output = command.stdin(Stdio::null()).output().expect("the program starts");
+    command
+}
+
+pub fn run(model: &Path, args: &[&str]) -> Run {
+    run_on("reference", model, args)
+}
+
+fn run_on(device: &str, model: &Path, args: &[&str]) -> Run {
+    let output = command_on(device, model, args).stdin(Stdio::null()).output().expect("the program starts");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     Run { status: output.status.code(), stdout: output.stdout, stderr }
 }
@@ -42,12 +56,12 @@ fn joined(ids: &[u32]) -> String {
     ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn json(run: Run) -> Value {
+pub fn json(run: Run) -> Value {
     let run = run.succeeds();
     serde_json::from_slice(&run.stdout).unwrap_or_else(|e| panic!("{e}: {:?}", run.stdout))
 }
 
-fn list(value: &Value) -> Vec<u32> {
+pub fn list(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect()
 }
 
@@ -64,7 +78,27 @@ fn greedy_continuations_of_a_folder_and_of_a_gguf_file() {
         assert_eq!(said["finish_reason"], "length");
         assert!(said["timings"]["load"].as_f64().unwrap() > 0.0);
         assert_eq!(said["text"].is_null(), file.is_empty(), "only the GGUF file has a tokenizer");
+        for device in ["cpu", "auto"] {
+            let args = ["--prompt-ids", &ids, "-n", "24", "--ignore-eos", "--json", "--dtype", "f32"];
+            let said = json(run_on(device, &model, &args));
+            assert_eq!(list(&said["ids"]), wanted, "{name} on {device}");
+        }
     }
+}
+
+#[test]
+fn the_cpu_generates_as_weights_come_and_says_what_it_cannot() {
+    let model = fixture("gguf_llama").join("model.gguf");
+    let args = ["--prompt-ids", "5,6,7", "-n", "8", "--ignore-eos", "--json", "--log-level", "info"];
+    let run = run_on("auto", &model, &args).succeeds();
+    assert!(run.stderr.contains("no GPU (") && run.stderr.contains("cpu ("), "{}", run.stderr);
+    let of = |threads: &str| run_on("cpu", &model, &[&args[..], &["--threads", threads]].concat()).succeeds();
+    let ids = |run: Run| list(&serde_json::from_slice::<Value>(&run.stdout).unwrap()["ids"]);
+    let one = ids(of("1"));
+    assert_eq!(one.len(), 8);
+    assert_eq!((ids(of("3")), ids(run)), (one.clone(), one), "threads change nothing");
+    let said = run_on("cpu", &model, &["--prompt-ids", "5", "--dtype", "f16"]).fails(1);
+    assert!(said.contains("f16 runs on GPUs"), "{said}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod bad_input;
 mod cpu;
 mod generate;
+mod generate_chat;
 mod support;
 
 use support::{Fixture, Run, cosine, embeddings, records, run, run_with};

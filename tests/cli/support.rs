@@ -36,7 +36,7 @@ impl Run {
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lfm2-embed"));
-    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(args);
     // Nothing is fetched, and nothing is written outside the target folder.
     command.env("HF_HUB_OFFLINE", "1").env("HF_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/hf"));
     command.env("INFERENCELAYER_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
@@ -61,14 +61,20 @@ pub fn run_with_cache(args: &[&str], cache: &std::path::Path) -> Run {
 /// With an environment in which no GPU driver is found.
 pub fn run_without_gpu(args: &[&str], input: &[u8]) -> Run {
     let mut command = command(args);
+    without_gpu(&mut command);
+    run_command(command, input)
+}
+
+/// Gives a program an environment in which no GPU driver is found.
+pub fn without_gpu(command: &mut Command) {
     for name in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"] {
         command.env(name, "/nonexistent");
     }
     command.env("__EGL_VENDOR_LIBRARY_DIRS", "/nonexistent");
-    run_command(command, input)
 }
 
-fn run_command(mut command: Command, input: &[u8]) -> Run {
+pub fn run_command(mut command: Command, input: &[u8]) -> Run {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
     let (mut stdin, input) = (child.stdin.take().expect("piped"), input.to_vec());
     // A program that stops early closes its input.

@@ -30,11 +30,15 @@ def batch(texts, tokens):
     ]
 
 
+def requests():
+    """What is asked for, until stdin ends."""
+    return map(json.loads, sys.stdin)
+
+
 def serve(name, version, mode, encode):
     """Answers requests until stdin ends. `encode` takes lists of ids and returns one vector a text."""
     say({"name": name, "version": version, "mode": mode})
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in requests():
         ids = batch(request["texts"], request["tokens"])
         seconds = []
         for _ in range(request["runs"]):

@@ -21,12 +21,15 @@ pub const REFERENCE: Make = || Arc::new(Reference::new());
 pub const REFERENCE_F16: Make = || Arc::new(Reference::with_formats(DType::F16, Format::F16));
 pub const REFERENCE_INT8: Make = || Arc::new(Reference::with_formats(DType::F32, Format::Int8));
 
-pub const CPU_F32: Make = || cpu(Format::F32);
-pub const CPU_INT8: Make = || cpu(Format::Int8);
+pub const CPU_F32: Make = || cpu(Format::F32, false);
+pub const CPU_INT8: Make = || cpu(Format::Int8, false);
+/// Weights in blocks multiply activations in 8-bit blocks.
+pub const CPU_Q8: Make = || cpu(Format::F32, true);
 
-fn cpu(matrices: Format) -> Arc<dyn Backend> {
+fn cpu(matrices: Format, q8_activations: bool) -> Arc<dyn Backend> {
     let parallel = Arc::new(Threads::new(2).expect("threads"));
-    Arc::new(CpuBackend::new(CpuOptions { parallel, matrices, ..Default::default() }).expect("a backend"))
+    let options = CpuOptions { parallel, matrices, q8_activations, ..Default::default() };
+    Arc::new(CpuBackend::new(options).expect("a backend"))
 }
 
 pub const GPU_F32: Make = || gpu(Format::F32, &GpuOptions::default());

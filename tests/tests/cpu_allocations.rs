@@ -18,12 +18,15 @@ use std::{
 use inferencelayer::cpu::{CpuBackend, CpuOptions, Parallel, Serial, Threads};
 use inferencelayer_engine::{
     backend::{Backend, Plan},
-    model::{Bucket, Encoder, Stage},
-    op::{ATTENTION_TILE, Normalize, Op, Pool, PoolMode},
+    model::{
+        Bucket, Encoder, Stage,
+        decoder::{CacheOptions, Caches, Decoder, DecoderStage, Rows, Wanted},
+    },
+    op::{ATTENTION_TILE, Normalize, Op, Pool, PoolMode, SETTING_WORDS, Sample, Setting},
     program::{BufferId, BufferSpec, Count, Counts, Recorder, Role},
-    tensor::{DType, Format},
+    tensor::{DType, Format, State, StateSpec},
 };
-use inferencelayer_tests::fixture::{Fixture, load_encoder};
+use inferencelayer_tests::fixture::{Fixture, load_decoder, load_encoder};
 
 /// The system's allocator, counting what is asked of it.
 struct Counting;
@@ -183,6 +186,106 @@ fn check(name: &str, matrices: Format, parallel: Arc<dyn Parallel>) {
     }
 }
 
+/// A decoder's states: what its layers keep, next tokens, settings and counts.
+struct States {
+    caches: Caches,
+    tokens: State,
+    settings: State,
+    counts: State,
+}
+
+const SLOTS: usize = 3;
+
+fn states(decoder: &Decoder, backend: &dyn Backend) -> States {
+    // All slots share the one page, whose number is what new states hold; nothing depends on what is in it.
+    let options = CacheOptions { slots: SLOTS, pages: 1, pages_per_slot: 1, dtype: DType::F32 };
+    let state = |name, rows, cols| backend.state(StateSpec { name, dtype: DType::U32, rows, cols }).unwrap();
+    let vocab = decoder.config().vocab.next_multiple_of(4);
+    let caches = Caches::new(decoder, backend, options).unwrap();
+    let (tokens, settings) = (state("tokens", SLOTS, 4), state("settings", SLOTS, SETTING_WORDS));
+    // Greedy, sampled, and sampled with every filter and penalty.
+    for slot in 0..SLOTS {
+        let mut words = [0; SETTING_WORDS];
+        let mut set = |setting: Setting, value: f32| words[setting as usize] = value.to_bits();
+        let warm = slot > 0;
+        set(Setting::Temperature, if warm { 0.8 } else { 0.0 });
+        set(Setting::TopP, if slot > 1 { 0.9 } else { 1.0 });
+        set(Setting::MinP, if slot > 1 { 0.01 } else { 0.0 });
+        set(Setting::Repetition, if slot > 1 { 1.1 } else { 1.0 });
+        words[Setting::TopK as usize] = if slot > 1 { 40 } else { 0 };
+        backend.write_state(&settings, slot, &words).unwrap();
+    }
+    States { caches, tokens, settings, counts: state("counts", SLOTS, vocab) }
+}
+
+/// A decoding step of up to [`SLOTS`] rows: its plan, and what it chooses.
+fn decoding(decoder: &Decoder, states: &States, backend: &dyn Backend) -> (Box<dyn Plan>, BufferId) {
+    let mut r = Recorder::new();
+    let tokens = r.state(&states.tokens);
+    let stage = DecoderStage {
+        rows: SLOTS,
+        tokens,
+        layout: Rows::Decode,
+        context: 64,
+        hidden: None,
+        wanted: Wanted::All,
+    };
+    let x = decoder.record(&mut r, decoder.layers(), stage, &states.caches).unwrap().expect("all rows go on");
+    let columns = decoder.logit_columns();
+    let logits = r.internal("logits", DType::F32, SLOTS, columns, Count::Tokens);
+    decoder.record_logits(&mut r, x, logits).unwrap();
+    let (dtype, count, role) = (DType::F32, Count::Tokens, Role::Output);
+    let out = r.buffer(BufferSpec { name: "chosen", dtype, rows: SLOTS, cols: 4, count, role });
+    let (settings, counts) = (r.state(&states.settings), r.state(&states.counts));
+    r.push(Op::Sample(Sample {
+        logits,
+        vocab: decoder.config().vocab,
+        tokens,
+        targets: None,
+        settings,
+        counts,
+        bias: None,
+        mask: None,
+        out,
+    }))
+    .unwrap();
+    (backend.prepare(&r.finish().unwrap()).unwrap(), out)
+}
+
+/// Steps of a decoder allocate nothing and choose the same tokens each time.
+fn check_steps(name: &str, q8_activations: bool, parallel: Arc<dyn Parallel>) {
+    const STEPS: usize = 6;
+    gather(&*parallel);
+    let options = CpuOptions { parallel, q8_activations, ..CpuOptions::default() };
+    let backend = CpuBackend::new(options).unwrap();
+    let what = format!("{name}, 8-bit activations {q8_activations}, on {}", backend.capabilities().name);
+    let decoder = load_decoder(&Fixture::new(name), &backend, None).unwrap();
+    let states = states(&decoder, &backend);
+    let (mut plan, out) = decoding(&decoder, &states, &backend);
+    let mut answers = [[[0f32; 4]; SLOTS * STEPS]; 2];
+    let no_counts = vec![0; states.counts.spec().rows * states.counts.spec().cols];
+    for answer in &mut answers {
+        backend.write_state(&states.counts, 0, &no_counts).unwrap();
+        for slot in 0..SLOTS as u32 {
+            backend.write_state(&states.tokens, slot as usize, &[20 + slot, 0, 0, slot]).unwrap();
+        }
+        let counted = allocations(|| {
+            for step in 0..STEPS {
+                // Fewer rows in some steps.
+                let rows = SLOTS - step % 2;
+                let ticket = plan.submit([rows as u32, 0, 0, 0], &[], &[(out, rows)]).unwrap();
+                let values = answer[step * SLOTS..][..rows].as_flattened_mut();
+                let done = plan.poll_read(ticket, values, &mut Context::from_waker(Waker::noop()));
+                assert_eq!(done, Poll::Ready(Ok(())));
+            }
+        });
+        assert_eq!(counted, 0, "{what}: {counted} allocations in {STEPS} steps");
+    }
+    assert_eq!(answers[0], answers[1], "{what}");
+    let positions: Vec<f32> = (0..STEPS).map(|step| answers[0][step * SLOTS][2]).collect();
+    assert_eq!(positions, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "{what}");
+}
+
 fn main() {
     // What is counted, on this thread and on those of a pool.
     assert_eq!(allocations(|| drop(black_box(vec![1u8; 100]))), 1);
@@ -196,6 +299,13 @@ fn main() {
             check(name, matrices, Arc::new(Serial));
             check(name, matrices, Arc::new(Threads::new(2).unwrap()));
             check(name, matrices, Arc::new(Threads::new(4).unwrap()));
+        }
+    }
+    // Between them: attention, convolutions, dense layers, experts, weights in f32 and in blocks.
+    for name in ["lfm2_moe", "gguf_llama", "gguf_lfm2"] {
+        for q8_activations in [false, true] {
+            check_steps(name, q8_activations, Arc::new(Serial));
+            check_steps(name, q8_activations, Arc::new(Threads::new(2).unwrap()));
         }
     }
     println!("runs of prepared plans allocate nothing: ok");

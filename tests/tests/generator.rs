@@ -219,6 +219,11 @@ fn reference() {
 }
 
 #[test]
+fn cpu() {
+    check_all(backends::CPU_F32);
+}
+
+#[test]
 fn gpu() {
     check_all(backends::GPU_F32);
 }

@@ -2,7 +2,10 @@
 
 use inferencelayer::{generate::Detokenizer, tokenizer};
 use inferencelayer_engine::{
-    checkpoint::{Folder, Gguf},
+    checkpoint::{
+        Folder, Gguf,
+        gguf::{Array, Metadata, Strings, Value as Key},
+    },
     task::block_on,
     testing::Random,
 };
@@ -69,4 +72,69 @@ fn pieces_make_the_whole_text() {
             assert_eq!(pieces(&ids), tokenizer.decode(&ids).expect("text"), "{name}");
         }
     }
+}
+
+/// Metadata of a GGUF file with the vocabulary of `gguf_tokenizers.json`.
+fn small(pre: &str, more: &[(&str, Key)]) -> (Metadata, Value) {
+    let path = Fixture::new("gguf_tokenizers.json").path().to_owned();
+    let all: Value = serde_json::from_slice(&std::fs::read(path).expect("a fixture")).expect("JSON");
+    let strings = |key: &str| {
+        let list = all[key].as_array().expect("strings").iter().map(|v| v.as_str().expect("a string"));
+        Key::Array(Array::Strings(Strings::from_iter(list)))
+    };
+    let types =
+        all["types"].as_array().expect("numbers").iter().map(|v| v.as_i64().expect("a number") as i32);
+    let mut values = vec![
+        ("tokenizer.ggml.model".to_owned(), Key::String("gpt2".into())),
+        ("tokenizer.ggml.pre".to_owned(), Key::String(pre.into())),
+        ("tokenizer.ggml.tokens".to_owned(), strings("tokens")),
+        ("tokenizer.ggml.merges".to_owned(), strings("merges")),
+        ("tokenizer.ggml.token_type".to_owned(), Key::Array(Array::I32(types.collect()))),
+    ];
+    values.extend(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    (Metadata::new("small.gguf", values), all)
+}
+
+#[test]
+fn every_pre_tokenizer_cuts_as_hugging_faces() {
+    let mut checked = 0;
+    for name in ["llama-bpe", "lfm2", "qwen2", "smollm", "gpt-2"] {
+        let (metadata, all) = small(name, &[]);
+        let tokenizer = tokenizer::from_gguf(&metadata).expect("a tokenizer").expect("a vocabulary");
+        let texts = all["texts"].as_array().expect("texts");
+        for (text, wanted) in texts.iter().zip(all["ids"][name].as_array().expect("ids")) {
+            let text = text.as_str().expect("a text");
+            let wanted: Vec<u32> = serde_json::from_value(wanted.clone()).expect("ids");
+            assert_eq!(tokenizer.encode_rendered(text).expect("ids"), wanted, "{name}: {text:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 100);
+}
+
+#[test]
+fn what_files_leave_out() {
+    let id = |text: &str, all: &Value| {
+        let tokens = all["tokens"].as_array().expect("tokens");
+        tokens.iter().position(|t| t == text).expect("a token") as u32
+    };
+    let (_, all) = small("qwen2", &[]);
+    let begin = id("<|im_start|>", &all);
+    let bos = ("tokenizer.ggml.bos_token_id", Key::U32(begin));
+    let no = ("tokenizer.ggml.add_bos_token", Key::Bool(false));
+    let cases: [(&str, &[(&str, Key)], bool); 4] = [
+        ("llama-bpe", &[bos.clone()], true),
+        ("llama-bpe", &[bos.clone(), no], false),
+        ("qwen2", &[bos.clone()], false),
+        ("qwen2", &[bos, ("tokenizer.ggml.add_bos_token", Key::Bool(true))], true),
+    ];
+    for (pre, more, begins) in cases {
+        let tokenizer =
+            tokenizer::from_gguf(&small(pre, more).0).expect("a tokenizer").expect("a vocabulary");
+        assert_eq!(tokenizer.encode("a").expect("ids").ids.starts_with(&[begin]), begins, "{pre}");
+        assert!(!tokenizer.encode_rendered("a").expect("ids").starts_with(&[begin]), "{pre}");
+    }
+    let error = tokenizer::from_gguf(&small("tekken", &[]).0).expect_err("another pre-tokenizer").to_string();
+    assert!(error.contains("tokenizer.ggml.pre") && error.contains("`tekken`"), "{error}");
+    assert!(error.contains("small.gguf") && error.contains("llama-bpe"), "{error}");
 }

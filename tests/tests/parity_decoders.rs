@@ -195,6 +195,11 @@ fn reference_in_f16() {
 }
 
 #[test]
+fn cpu() {
+    check_all(backends::CPU_F32);
+}
+
+#[test]
 fn gpu_f32() {
     check_all(backends::GPU_F32);
 }

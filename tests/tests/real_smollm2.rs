@@ -2,8 +2,10 @@
 
 use inferencelayer::{
     GenerateEngine, GenerateOptions,
+    chat::{Chat, Message},
     device::{Device, DeviceOptions, Dtype},
     engine::generate::Sampling,
+    generate::GenerateSettings,
     hub::{self, Config},
 };
 use inferencelayer_tests::fixture::Fixture;
@@ -66,6 +68,35 @@ fn tokens_are_hugging_faces() {
     for (text, wanted) in texts.iter().zip(wanted) {
         assert_eq!(engine.tokenizer().unwrap().encode_rendered(text).unwrap(), wanted, "{text:?}");
     }
+    let wanted = fixture.expected().ragged("chat.ids", "chat.offsets");
+    let chat = Chat::from(vec![Message::user("What is the capital of France?")]);
+    assert_eq!(engine.chat_ids(&chat).unwrap(), wanted[0]);
+}
+
+/// Questions one after the other; the session holds what was said before.
+#[test]
+#[ignore = "fetches a model"]
+fn it_chats() {
+    let engine = open(Device::Gpu, None, 0);
+    let mut session = engine.session().unwrap();
+    let mut chat = Chat::from(vec![Message::user("What is the capital of France?")]);
+    let settings = GenerateSettings { max_tokens: 40, ..GenerateSettings::default() };
+    let mut ask = |chat: &Chat| -> String {
+        engine.chat(&mut session, chat, &settings).unwrap().map(|piece| piece.unwrap().text).collect()
+    };
+    let said = ask(&chat);
+    assert!(said.contains("Paris") && !said.contains("<|im_end|>"), "{said}");
+    chat.messages.extend([Message::assistant(said), Message::user("And of Italy?")]);
+    let said = ask(&chat);
+    assert!(said.contains("Rome"), "{said}");
+}
+
+#[test]
+#[ignore = "fetches a model"]
+fn on_the_cpu() {
+    check(Device::Cpu, Some(Dtype::F32), 0, 1e-5);
+    check(Device::Cpu, None, 0, 5e-3);
+    check(Device::Cpu, None, 8, 5e-3);
 }
 
 #[test]

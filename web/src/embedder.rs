@@ -96,7 +96,7 @@ impl Embedder {
             normalize: options.normalize,
             deterministic: options.deterministic,
         };
-        let engine = EmbedEngine::load(&files, backend, options.max_batch_tokens, &embed).await?;
+        let engine = EmbedEngine::load(&files, backend, options.max_batch_tokens, &embed, None).await?;
         Ok(Embedder {
             dimensions: engine.dimension(),
             max_tokens: engine.max_sequence(),

@@ -111,6 +111,11 @@ pub trait TensorSource: MaybeSendSync {
 
     fn tensor(&self, name: &str) -> Option<&TensorInfo>;
 
+    /// Bytes of all tensors.
+    fn total_bytes(&self) -> u64 {
+        self.names().iter().filter_map(|name| self.tensor(name)).map(|tensor| tensor.bytes).sum()
+    }
+
     /// Fills `out` with the tensor's bytes from `offset` on.
     ///
     /// # Errors

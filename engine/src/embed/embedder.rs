@@ -234,6 +234,9 @@ impl Embedder {
         let cols = prepared.cols;
         let Some(run) = self.unread.pop_front() else { return Ok(()) };
         done?;
+        if !values.iter().all(|v| v.is_finite()) {
+            return Err(Error::NotFinite("a text's vector".into()));
+        }
         let mut rest = &values[..];
         for rows in run.rows {
             let (mine, others) = rest.split_at(rows * cols);

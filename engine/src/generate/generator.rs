@@ -13,9 +13,10 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{self, Backend, StepTime, Ticket},
+    backend::{self, Backend, StepTime, Ticket, USUAL_PROMPT_ROWS},
     model::decoder::{CacheOptions, Caches, Decoder, DecoderConfig, Mixer},
     op::{ATTENTION_TILE, PAGE},
+    program::{BufferId, Counts},
     tensor::DType,
 };
 
@@ -49,7 +50,8 @@ pub struct Slot(pub usize);
 pub struct Choice {
     pub slot: Slot,
     pub token: u32,
-    /// Natural logarithm of its probability before temperature and filters.
+    /// Natural logarithm of its probability before temperature and filters. Not finite if the logits are not: then
+    /// the token means nothing, and it is the last.
     pub log_probability: f32,
     /// Where it stands in its sequence.
     pub position: usize,
@@ -176,8 +178,14 @@ impl Generator {
     /// Those of [`Backend::prepare`].
     pub fn prepare(&mut self, sequences: usize, tokens: usize) -> Result<()> {
         let tokens = tokens.clamp(1, self.options.context);
-        let largest = self.prompt_key(Kind::Choose, tokens.min(self.options.chunk));
+        let chunk = self.options.chunk;
+        let largest = self.prompt_key(Kind::Choose, tokens.min(chunk));
         self.plan(largest)?;
+        if tokens > chunk {
+            self.plan(self.prompt_key(Kind::Store, chunk))?;
+        }
+        let usual = self.prompt_key(Kind::Choose, tokens.min(chunk).min(USUAL_PROMPT_ROWS));
+        self.plan(usual)?;
         let mut context = self.context_bucket(1);
         loop {
             self.plan(Key { kind: Kind::Decode, rows: self.row_bucket(sequences), context })?;
@@ -381,7 +389,8 @@ impl Generator {
                 sequence.ids.push(pending);
                 sequence.prompted.push(false);
             }
-            let last = sequence.stop.contains(&token) || position + 1 >= sequence.limit;
+            let broken = !row[1].is_finite();
+            let last = broken || sequence.stop.contains(&token) || position + 1 >= sequence.limit;
             if last {
                 sequence.live = false;
                 // Steps ahead went elsewhere, or were not submitted.
@@ -400,6 +409,23 @@ impl Generator {
     pub fn profile(&mut self) -> Result<Vec<StepTime>> {
         let Some((key, count)) = self.next_step()? else { return Ok(Vec::new()) };
         self.plan(key)?.plan.profile([count as u32, 0, 0, 0], &[])
+    }
+
+    /// Runs a prompt of one chunk at most and measures its parts; the sequence is damaged, so begin it again.
+    ///
+    /// # Errors
+    /// `Input` for more tokens than a chunk holds; those of [`Generator::profile`] and [`Generator::prompt`].
+    pub fn profile_prompt(&mut self, slot: Slot, ids: &[u32]) -> Result<Vec<StepTime>> {
+        if ids.len() > self.options.chunk {
+            let (found, most) = (ids.len(), self.options.chunk);
+            return Err(Error::Input(format!("a prompt of {found} tokens; {most} are measured at a time")));
+        }
+        let ids = self.feed(slot, ids)?;
+        self.write_sampling(slot, &Sampling::default())?;
+        let inputs = PromptInputs::new(slot, &ids, self.sequence(slot)?.submitted, 0);
+        let prepared = self.plan(self.prompt_key(Kind::Choose, ids.len()))?;
+        let named = inputs.named(prepared);
+        prepared.plan.profile(inputs.counts(), &named)
     }
 
     /// Ends a sequence's answer: no further steps. Its tokens stay in the caches for a later prompt.
@@ -503,29 +529,13 @@ impl Generator {
 
     /// Submits consecutive rows of one sequence, which its `ids` hold already.
     fn submit_rows(&mut self, slot: Slot, ids: &[u32], kind: Kind, row: usize) -> Result<(Key, Ticket)> {
-        let first = self.sequence(slot)?.submitted as u32;
         let count = ids.len();
         let key = self.prompt_key(kind, count);
-        let tokens: Vec<u32> =
-            ids.iter().zip(first..).flat_map(|(id, position)| [*id, position, 0, slot.0 as u32]).collect();
-        let tiles: Vec<u32> = (0..count)
-            .step_by(ATTENTION_TILE)
-            .flat_map(|at| [at as u32, (at + ATTENTION_TILE).min(count) as u32, 0, 0])
-            .collect();
-        let spans = [0, count as u32];
-        let target = [row as u32, first + count as u32 - 1, 0, slot.0 as u32];
+        let inputs = PromptInputs::new(slot, ids, self.sequence(slot)?.submitted, row);
         let prepared = self.plan(key)?;
-        let named = [
-            (prepared.tokens, &tokens[..]),
-            (prepared.tiles, &tiles),
-            (prepared.spans, &spans),
-            (prepared.targets, &target),
-        ];
-        let inputs: Vec<_> = named.into_iter().filter_map(|(id, words)| Some((id?, words))).collect();
         let reads: Vec<_> =
             prepared.out.into_iter().map(|out| (out, if kind == Kind::Logits { count } else { 1 })).collect();
-        let counts = [count as u32, 1, tiles.len() as u32 / 4, 0];
-        let ticket = prepared.plan.submit(counts, &inputs, &reads)?;
+        let ticket = prepared.plan.submit(inputs.counts(), &inputs.named(prepared), &reads)?;
         self.sequence(slot)?.submitted += count;
         Ok((key, ticket))
     }
@@ -590,6 +600,42 @@ impl Generator {
             bucket *= 4;
         }
         bucket.min(self.options.context)
+    }
+}
+
+/// What a run of a prompt's rows is given.
+struct PromptInputs {
+    tokens: Vec<u32>,
+    tiles: Vec<u32>,
+    spans: [u32; 2],
+    target: [u32; 4],
+}
+
+impl PromptInputs {
+    /// Rows of `ids` from position `first` on; `row` is the sequence's among those that are decoded.
+    fn new(slot: Slot, ids: &[u32], first: usize, row: usize) -> Self {
+        let (count, first, slot) = (ids.len(), first as u32, slot.0 as u32);
+        let tokens = ids.iter().zip(first..).flat_map(|(id, position)| [*id, position, 0, slot]).collect();
+        let tiles = (0..count)
+            .step_by(ATTENTION_TILE)
+            .flat_map(|at| [at as u32, (at + ATTENTION_TILE).min(count) as u32, 0, 0])
+            .collect();
+        let target = [row as u32, first + count as u32 - 1, 0, slot];
+        PromptInputs { tokens, tiles, spans: [0, count as u32], target }
+    }
+
+    fn counts(&self) -> Counts {
+        [self.tokens.len() as u32 / 4, 1, self.tiles.len() as u32 / 4, 0]
+    }
+
+    fn named(&self, prepared: &Prepared) -> Vec<(BufferId, &[u32])> {
+        let all = [
+            (prepared.tokens, &self.tokens[..]),
+            (prepared.tiles, &self.tiles),
+            (prepared.spans, &self.spans),
+            (prepared.targets, &self.target),
+        ];
+        all.into_iter().filter_map(|(id, words)| Some((id?, words))).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::{boxed::Box, vec::Vec};
 use crate::{
     Result,
     backend::{Backend, Plan},
-    model::decoder::{Caches, Decoder, DecoderStage, Rows},
+    model::decoder::{Caches, Decoder, DecoderStage, Rows, Wanted},
     op::{ATTENTION_TILE, Op, Sample},
     program::{BufferId, BufferSpec, Count, Recorder, Role},
     tensor::DType,
@@ -108,13 +108,18 @@ fn prepare(key: Key, backend: &dyn Backend, decoder: &Decoder, caches: &Caches) 
         let spans = input(&mut r, "spans", sequences, 2, Count::Sequences);
         (tokens, Rows::Prefill { tiles, spans }, Some((tokens, tiles, spans)))
     };
-    let stage = DecoderStage { rows, tokens, layout, context, hidden: None };
+    let wanted = match (kind, inputs) {
+        (Kind::Store, _) => Wanted::Nothing,
+        (Kind::Choose, Some((_, _, spans))) => Wanted::LastRows(spans, sequences),
+        _ => Wanted::All,
+    };
+    let stage = DecoderStage { rows, tokens, layout, context, hidden: None, wanted };
     let x = decoder.record(&mut r, decoder.layers(), stage, caches)?;
     let columns = decoder.logit_columns();
     let (mut out, mut targets) = (None, None);
-    match (kind, inputs) {
-        (Kind::Store, _) | (Kind::Choose, None) => {}
-        (Kind::Logits, _) => {
+    match (kind, x) {
+        (Kind::Store, _) | (_, None) => {}
+        (Kind::Logits, Some(x)) => {
             let (name, dtype) = ("logits", DType::F32);
             let spec =
                 BufferSpec { name, dtype, rows, cols: columns, count: Count::Tokens, role: Role::Output };
@@ -122,14 +127,13 @@ fn prepare(key: Key, backend: &dyn Backend, decoder: &Decoder, caches: &Caches) 
             decoder.record_logits(&mut r, x, logits)?;
             out = Some(logits);
         }
-        (Kind::Choose, Some((_, _, spans))) => {
-            let last = decoder.record_last_rows(&mut r, x, spans, sequences)?;
+        (Kind::Choose, Some(x)) => {
             let logits = r.internal("logits", DType::F32, sequences, columns, Count::Sequences);
-            decoder.record_logits(&mut r, last, logits)?;
+            decoder.record_logits(&mut r, x, logits)?;
             targets = Some(input(&mut r, "targets", sequences, 4, Count::Sequences));
             out = Some(sample(&mut r, decoder, caches, logits, targets)?);
         }
-        (Kind::Decode, _) => {
+        (Kind::Decode, Some(x)) => {
             let logits = r.internal("logits", DType::F32, rows, columns, Count::Tokens);
             decoder.record_logits(&mut r, x, logits)?;
             out = Some(sample(&mut r, decoder, caches, logits, None)?);

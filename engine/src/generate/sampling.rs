@@ -7,6 +7,11 @@ use crate::{
     op::{MOST_STOPS, SETTING_WORDS, Setting},
 };
 
+/// Temperatures below this mean the most likely token.
+const LEAST_TEMPERATURE: f32 = 1e-6;
+/// Repetition penalties below this, and above its inverse, make no sense.
+const LEAST_PENALTY: f32 = 1e-3;
+
 /// When temperature comes into play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
@@ -85,8 +90,8 @@ impl Sampling {
         if !(0.0..=1.0).contains(&self.min_p) {
             return wrong("min_p", self.min_p, "0 to 1");
         }
-        if !self.repetition_penalty.is_finite() || self.repetition_penalty <= 0.0 {
-            return wrong("repetition_penalty", self.repetition_penalty, "more than 0");
+        if !(LEAST_PENALTY..=1.0 / LEAST_PENALTY).contains(&self.repetition_penalty) {
+            return wrong("repetition_penalty", self.repetition_penalty, "0.001 to 1000 (1 does nothing)");
         }
         for (name, value) in
             [("frequency_penalty", self.frequency_penalty), ("presence_penalty", self.presence_penalty)]
@@ -118,7 +123,9 @@ impl Sampling {
         set(Setting::SeedLow, self.seed as u32);
         set(Setting::SeedHigh, (self.seed >> 32) as u32);
         set(Setting::Choice, self.choice);
-        set(Setting::Temperature, self.temperature.to_bits());
+        // Dividing logits by less could overflow; the most likely token is all that is left long before.
+        let temperature = if self.temperature < LEAST_TEMPERATURE { 0.0 } else { self.temperature };
+        set(Setting::Temperature, temperature.to_bits());
         set(Setting::TopK, self.top_k);
         set(Setting::TopP, self.top_p.to_bits());
         set(Setting::MinP, self.min_p.to_bits());

@@ -104,9 +104,17 @@ pub(super) async fn choose(choice: &AdapterChoice) -> Result<wgpu::Adapter> {
     match index {
         Some(index) => Ok(adapters.swap_remove(index)),
         None => {
-            let names: Vec<String> =
-                adapters.iter().enumerate().map(|(i, a)| format!("{i}: {}", a.get_info().name)).collect();
-            Err(Error::NoAdapter(format!("no adapter matches {choice:?}; there are {}", names.join(", "))))
+            let names: Vec<String> = adapters
+                .iter()
+                .enumerate()
+                .map(|(i, a)| format!("{} (number {i})", a.get_info().name))
+                .collect();
+            let wanted = match choice {
+                AdapterChoice::Best => "at all".into(),
+                AdapterChoice::Index(index) => format!("of number {index}"),
+                AdapterChoice::Name(name) => format!("with `{name}` in its name"),
+            };
+            Err(Error::NoAdapter(format!("there is no adapter {wanted}; there is {}", names.join(", "))))
         }
     }
 }

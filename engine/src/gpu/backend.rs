@@ -16,13 +16,16 @@ use super::{
 };
 use crate::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, StateReading, WeightSink, check_state},
+    backend::{Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink, check_state},
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
 
 /// Up to so many rows share one pass over a matrix of blocks.
 const Q8_ROWS: usize = 8;
+
+/// Fewer rows leave a large GPU's matrix units without work in products with few columns.
+const MATRIX_PROMPT_ROWS: usize = 2048;
 
 /// How a backend stores numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +83,10 @@ impl GpuBackend {
             tables: formats.floats,
             blocks: &Format::BLOCKS,
             q8_rows: if formats.q8_activations { Q8_ROWS } else { 0 },
+            prompt_rows: match context.features().cooperative_matrix {
+                true => MATRIX_PROMPT_ROWS,
+                false => USUAL_PROMPT_ROWS,
+            },
         };
         let shared = Shared {
             context,

@@ -177,6 +177,7 @@ mod tests {
             };
             for kernel in [
                 kernel::EMBED,
+                kernel::LINEAR_COOP,
                 kernel::LINEAR_DIRECT,
                 kernel::LINEAR_ROWS,
                 kernel::LINEAR_TILED,

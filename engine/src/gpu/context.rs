@@ -25,6 +25,11 @@ pub struct GpuOptions {
     pub no_subgroups: bool,
     /// Do not use cooperative matrices (tensor cores) even where offered.
     pub no_cooperative_matrix: bool,
+    /// Compute what kernels do with cooperative matrices by plain arithmetic where the adapter has none, to test these
+    /// kernels there: slow. Native only.
+    pub emulate_cooperative_matrix: bool,
+    /// The tile of `linear_coop` to take wherever it can be, by its word there, to compare tiles.
+    pub linear_tile: Option<&'static str>,
     /// Split weights as if a binding held no more than this, to test the splitting with small weights.
     pub max_binding_bytes: Option<u64>,
     /// Choose kernels as for a real GPU even on a software adapter, to test them there.
@@ -70,6 +75,7 @@ pub struct GpuContext {
     pub(super) fusion: bool,
     pub(super) faults: Arc<Faults>,
     pub(super) pipelines: Pipelines,
+    pub(super) linear_tile: Option<&'static str>,
     description: AdapterDescription,
     max_piece: u64,
     created: AtomicU64,
@@ -87,8 +93,8 @@ impl GpuContext {
         let adapter = adapter::choose(&options.adapter).await?;
         #[cfg_attr(not(target_arch = "wasm32"), expect(unused_mut))]
         let mut description = adapter::describe(0, &adapter);
-        #[cfg_attr(not(target_arch = "wasm32"), expect(unused_mut))]
         let mut features = offered(&adapter, options);
+        let emulated = options.emulate_cooperative_matrix && !features.cooperative_matrix && features.f16;
         let mut required = wgpu::Features::empty();
         required.set(wgpu::Features::SHADER_F16, features.f16);
         required.set(wgpu::Features::SUBGROUP, features.subgroups);
@@ -126,7 +132,9 @@ impl GpuContext {
         let key = wgpu::util::pipeline_cache_key(&adapter.get_info()).filter(|_| has_cache);
         let saved = key.as_ref().and_then(|key| options.pipeline_store.as_ref()?.load(key));
         let cache = key.as_ref().map(|_| open_cache(&device, saved.as_deref()));
-        let pipelines = Pipelines::new(device.clone(), faults.clone(), options.checked_shaders, cache);
+        let pipelines =
+            Pipelines::new(device.clone(), faults.clone(), options.checked_shaders, emulated, cache);
+        features.cooperative_matrix |= emulated;
         let allowed = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         let max_piece = options.max_binding_bytes.map_or(allowed, |b| b.min(allowed));
         let created = AtomicU64::new(0);
@@ -138,6 +146,7 @@ impl GpuContext {
             fusion: !options.no_fusion,
             faults,
             pipelines,
+            linear_tile: options.linear_tile,
             description,
             max_piece,
             created,

@@ -8,6 +8,8 @@ mod arena;
 mod backend;
 mod blocks;
 mod context;
+#[cfg(not(target_arch = "wasm32"))]
+mod emulate;
 mod faults;
 mod fuse;
 mod kernel;

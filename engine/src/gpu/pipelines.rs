@@ -34,6 +34,8 @@ pub struct Pipelines {
     device: wgpu::Device,
     faults: Arc<Faults>,
     checked: bool,
+    /// Cooperative matrices are computed by plain arithmetic.
+    emulated: bool,
     driver_cache: Option<wgpu::PipelineCache>,
     made: Mutex<HashMap<(&'static str, Definitions), Pipeline>>,
     layouts: Mutex<HashMap<Arc<[Access]>, Layouts>>,
@@ -46,12 +48,14 @@ impl Pipelines {
         device: wgpu::Device,
         faults: Arc<Faults>,
         checked: bool,
+        emulated: bool,
         driver_cache: Option<wgpu::PipelineCache>,
     ) -> Self {
         Pipelines {
             device,
             faults,
             checked,
+            emulated,
             driver_cache,
             made: Mutex::default(),
             layouts: Mutex::default(),
@@ -91,6 +95,10 @@ impl Pipelines {
             .map_err(|e| Error::Gpu(alloc::format!("shaders/{}.wgsl: {e}", kernel.name)))?;
         let mut wgsl = prelude(kernel, definitions);
         wgsl.push_str(&expanded.wgsl);
+        #[cfg(not(target_arch = "wasm32"))]
+        if self.emulated && kernel.needs.contains(&"coop") {
+            wgsl = super::emulate::matrices(&wgsl);
+        }
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
             source: wgpu::ShaderSource::Wgsl(wgsl.into()),

@@ -44,7 +44,8 @@ struct Place {
 struct Memory<'a> {
     packed: &'a wgpu::Buffer,
     places: &'a [Option<Place>],
-    scratch: Option<&'a wgpu::Buffer>,
+    /// Scratch memory and lists, if any dispatch needs them.
+    scratch: &'a [wgpu::Buffer],
 }
 
 /// A prepared program on the GPU.
@@ -71,6 +72,7 @@ impl GpuPlan {
             features: context.features,
             workgroup_bytes: context.limits.max_compute_workgroup_storage_size,
             most_invocations: context.limits.max_compute_invocations_per_workgroup,
+            linear_tile: context.linear_tile,
         };
         let calls = if context.fusion { fuse::fused(&lowering) } else { fuse::apart(&program) };
         let (slots, sizes) = program.slots_for(&program.lifetimes_in(calls.iter().map(Call::operands)));
@@ -92,12 +94,13 @@ impl GpuPlan {
         for call in &calls {
             dispatches.extend(lowering.lower(call)?);
         }
-        let scratch = dispatches.iter().map(Dispatch::scratch).max().unwrap_or(0);
-        let scratch = match scratch {
-            0 => None,
-            bytes => shared.scratch.reserve(context, &[bytes as usize])?.pop(),
+        let needed = dispatches.iter().map(Dispatch::scratch);
+        let needed = needed.fold([0; 2], |[a, b], [c, d]| [a.max(c), b.max(d)]);
+        let scratch = match needed {
+            [0, 0] => Vec::new(),
+            needed => shared.scratch.reserve(context, &needed)?,
         };
-        let memory = Memory { packed: &packed, places: &places, scratch: scratch.as_ref() };
+        let memory = Memory { packed: &packed, places: &places, scratch: &scratch };
         let steps = resolve(context, &memory, &program, &dispatches)?;
         let packed_bytes = vec![0; packed_len as usize];
         Ok(GpuPlan { shared, program, steps, places, packed, packed_bytes, unread: [None; DEPTH], next: 0 })
@@ -331,8 +334,9 @@ fn bind(
                 fits(&|| format!("activation `{}`", program.spec(*id).name), place.bytes)?;
                 entries.push(entry(number, &place.buffer, place.offset, place.bytes));
             }
-            Binding::Scratch(bytes) => {
-                let scratch = memory.scratch.ok_or_else(|| bug("there is no scratch memory"))?;
+            Binding::Scratch(bytes) | Binding::Lists(bytes) => {
+                let which = usize::from(matches!(binding, Binding::Lists(_)));
+                let scratch = memory.scratch.get(which).ok_or_else(|| bug("there is no scratch memory"))?;
                 fits(&|| format!("scratch memory of kernel {}", d.kernel.name), *bytes)?;
                 entries.push(entry(number, scratch, 0, *bytes));
             }

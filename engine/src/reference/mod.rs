@@ -21,7 +21,10 @@ pub use sample::pcg4d;
 
 use crate::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, StateReading, WeightSink, check_state, check_state_rows},
+    backend::{
+        Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink, check_state,
+        check_state_rows,
+    },
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
@@ -52,6 +55,7 @@ impl Reference {
             tables,
             blocks: &Format::BLOCKS,
             q8_rows: 0,
+            prompt_rows: USUAL_PROMPT_ROWS,
         };
         Reference { capabilities, memory: Arc::default() }
     }

@@ -104,8 +104,11 @@ pub fn embed(suite: &Suite, all: &mut Vec<Case>) {
     }
 }
 
-/// Rows, blocks of inputs (of formats of 32 values, of 256 values), outputs, spare rows: some of them for each format.
-fn shapes(suite: &Suite, f: usize) -> Vec<(usize, (usize, usize), usize, usize)> {
+/// Rows, blocks of inputs (of formats of 32 values, of 256 values), outputs, spare rows.
+type Shapes = Vec<(usize, (usize, usize), usize, usize)>;
+
+/// Some shapes for each format.
+fn shapes(suite: &Suite, f: usize) -> Shapes {
     let small = [(1, (1, 1), 36, 0), (2, (3, 2), 132, 1), (17, (5, 1), 12, 2)];
     if !suite.full {
         return vec![small[f % small.len()]];
@@ -121,9 +124,24 @@ fn shapes(suite: &Suite, f: usize) -> Vec<(usize, (usize, usize), usize, usize)>
     small.into_iter().chain((0..3).map(|i| large[(f + 2 * i) % large.len()])).collect()
 }
 
+/// Shapes for every tile of kernels for many rows: columns for matrix units, odd rows and outputs.
+fn tile_shapes() -> Shapes {
+    vec![(9, (4, 1), 36, 8), (17, (2, 1), 132, 0), (40, (6, 1), 68, 3), (150, (4, 1), 260, 2)]
+}
+
+/// Products of floats and blocks in these shapes.
+pub fn tiles(suite: &Suite, all: &mut Vec<Case>) {
+    linear_in(suite, all, |_| tile_shapes());
+    gated_in(suite, all, |_| tile_shapes());
+}
+
 pub fn linear(suite: &Suite, all: &mut Vec<Case>) {
+    linear_in(suite, all, |f| shapes(suite, f));
+}
+
+fn linear_in(suite: &Suite, all: &mut Vec<Case>, shapes: impl Fn(usize) -> Shapes) {
     for (f, &format) in suite.capabilities.blocks.iter().enumerate() {
-        for (at, (rows, blocks, n, spare)) in shapes(suite, f).into_iter().enumerate() {
+        for (at, (rows, blocks, n, spare)) in shapes(f).into_iter().enumerate() {
             let k = format.block() * if format.block() == 32 { blocks.0 } else { blocks.1 };
             for (i, x) in suite.factors().into_iter().enumerate() {
                 // Every option comes up beside others, but not with all of them.
@@ -154,8 +172,12 @@ pub fn linear(suite: &Suite, all: &mut Vec<Case>) {
 }
 
 pub fn gated(suite: &Suite, all: &mut Vec<Case>) {
+    gated_in(suite, all, |f| shapes(suite, f));
+}
+
+fn gated_in(suite: &Suite, all: &mut Vec<Case>, shapes: impl Fn(usize) -> Shapes) {
     for (f, &format) in suite.capabilities.blocks.iter().enumerate() {
-        for (at, (rows, blocks, n, spare)) in shapes(suite, f).into_iter().enumerate() {
+        for (at, (rows, blocks, n, spare)) in shapes(f).into_iter().enumerate() {
             let k = format.block() * if format.block() == 32 { blocks.0 } else { blocks.1 };
             for (i, x) in suite.factors().into_iter().enumerate() {
                 let turn = f + at + i;

@@ -146,9 +146,15 @@ fn shapes(suite: &Suite) -> Vec<Shape> {
         shape(2, 64, 20, 8, 4, 0),
         shape(3, 8, 48, 6, 2, 1),
         shape(1, 132, 68, 3, 3, 1),
+        // Enough rows to be sorted by expert, with columns for matrix units.
+        shape(20, 64, 36, 5, 2, 3),
     ];
     if suite.full {
-        list.extend([shape(9, 512, 192, 32, 4, 1), shape(1, 1028, 260, 16, 8, 0)]);
+        list.extend([
+            shape(9, 512, 192, 32, 4, 1),
+            shape(1, 1028, 260, 16, 8, 0),
+            shape(150, 192, 132, 3, 2, 5),
+        ]);
     }
     list
 }
@@ -161,6 +167,10 @@ fn blocks(suite: &Suite) -> Vec<(Format, DType, Shape)> {
         for (i, x) in suite.factors().into_iter().enumerate() {
             if suite.full || (f + i) % 3 == 0 {
                 all.push((format, x, Shape { rows: 2, cols, width: 36, experts: 5, used: 2, spare: f % 2 }));
+            }
+            if x == suite.preferred() {
+                let cols = 2 * format.block();
+                all.push((format, x, Shape { rows: 18, cols, width: 36, experts: 5, used: 2, spare: f % 2 }));
             }
         }
     }

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     Result,
     op::{
-        Activation, CachedAttention, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Norm, NormKind, NormParams, Normalize, Op,
-        Route, Scoring, ShortConv, StoreKv,
+        Activation, CachedAttention, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Norm, NormKind,
+        NormParams, Normalize, Op, Route, Scoring, ShortConv, StoreKv,
     },
     program::{BufferId, Count},
     quant::q8,
@@ -301,7 +301,14 @@ pub fn convolution(suite: &Suite, all: &mut Vec<Case>) {
         }
         let rows = several[..1 + f % 3].to_vec();
         let k = format.block() * (1 + f % 2);
-        list.push(Convolve { rows, k, types: [x, x], blocks: Some(format), normed: f % 4 != 3, ..base.clone() });
+        list.push(Convolve {
+            rows,
+            k,
+            types: [x, x],
+            blocks: Some(format),
+            normed: f % 4 != 3,
+            ..base.clone()
+        });
         if suite.full && f % 3 == 0 {
             let types = [*suite.factors().last().unwrap_or(&x); 2];
             let rows = several[..1].to_vec();
@@ -381,11 +388,22 @@ pub fn mixture(suite: &Suite, all: &mut Vec<Case>) {
         (Scoring::Sigmoid, true, Some(1e-6), 1),
         (Scoring::Sigmoid, false, None, 4),
     ] {
-        let router =
-            Router { scoring, bias, normalize, rows, experts: 13, used: 3, scale: 1.5, ..base.router.clone() };
+        let router = Router {
+            scoring,
+            bias,
+            normalize,
+            rows,
+            experts: 13,
+            used: 3,
+            scale: 1.5,
+            ..base.router.clone()
+        };
         list.push(Mixture { router, width: 20, ..base.clone() });
     }
-    list.push(Mixture { router: Router { rows: 7, usage: WeightUse::Matrix, ..base.router.clone() }, ..base.clone() });
+    list.push(Mixture {
+        router: Router { rows: 7, usage: WeightUse::Matrix, ..base.router.clone() },
+        ..base.clone()
+    });
     for (f, &format) in suite.capabilities.blocks.iter().enumerate() {
         let x = suite.factors()[f % suite.factors().len()];
         let cols = format.block() * (1 + f % 2);
@@ -396,8 +414,15 @@ pub fn mixture(suite: &Suite, all: &mut Vec<Case>) {
     }
     if suite.full {
         for (experts, used, scoring) in [(32, 4, Scoring::Sigmoid), (128, 8, Scoring::Softmax)] {
-            let router =
-                Router { rows: 1, cols: 2048, experts, used, scoring, normalize: Some(0.0), ..base.router.clone() };
+            let router = Router {
+                rows: 1,
+                cols: 2048,
+                experts,
+                used,
+                scoring,
+                normalize: Some(0.0),
+                ..base.router.clone()
+            };
             let x = *suite.factors().last().unwrap_or(&half);
             let blocks = suite.capabilities.blocks.first().copied();
             list.push(Mixture { router, width: 96, x, blocks });
@@ -455,7 +480,14 @@ fn mix(b: &mut Builder, half: DType, o: &Mixture) -> Result<()> {
     let weight = matrix(b, experts * 2 * o.width, cols)?;
     let wide = b.internal("wide", o.x, Count::Tokens, used * o.width);
     let activation = Activation::Silu;
-    b.push(Op::ExpertGatedLinear(ExpertGatedLinear { x: factor, routes, used, weight, activation, out: wide }))?;
+    b.push(Op::ExpertGatedLinear(ExpertGatedLinear {
+        x: factor,
+        routes,
+        used,
+        weight,
+        activation,
+        out: wide,
+    }))?;
     let weight = matrix(b, experts * cols, o.width)?;
     let out = b.output(Count::Tokens, cols, None);
     b.scale_at_least(1.0);

@@ -121,6 +121,13 @@ pub fn cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     all
 }
 
+/// Products of floats and blocks in shapes that reach every tile of kernels for many rows.
+pub fn tile_cases(capabilities: &Capabilities) -> Vec<Case> {
+    let mut all = Vec::new();
+    blocks::tiles(&Suite { capabilities, full: true }, &mut all);
+    all
+}
+
 /// The cases of the decoders' ops.
 pub fn decoder_cases(capabilities: &Capabilities, size: Size) -> Vec<Case> {
     let mut all = Vec::new();

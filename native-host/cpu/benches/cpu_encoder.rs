@@ -21,6 +21,7 @@ use inferencelayer_engine::{
         Pool, PoolMode, TokenField,
     },
     program::{BufferId, BufferSpec, Count, Recorder, Role},
+    task::block_on,
     tensor::{DType, Format, Weight, WeightUse},
 };
 
@@ -105,7 +106,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         parallel: Arc::new(threads),
         isa: Some(arguments.isa),
         matrices: arguments.matrices,
-        tables: Format::F32,
+        ..CpuOptions::default()
     })?;
     println!("{}, matrices {:?}", backend.capabilities().name, arguments.matrices);
     let weights = Weights::new(&backend)?;
@@ -382,7 +383,7 @@ impl Bench {
         let begin = Instant::now();
         let ticket = self.plan.submit(self.counts, &inputs, &[(self.out, self.sequences)])?;
         self.plan.wait(ticket)?;
-        pollster::block_on(backend::read(&mut *self.plan, ticket, &mut self.values))?;
+        block_on(backend::read(&mut *self.plan, ticket, &mut self.values))?;
         Ok(begin.elapsed())
     }
 

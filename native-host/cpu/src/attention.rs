@@ -14,9 +14,9 @@ use super::{
 };
 
 /// Keys in a block.
-const BLOCK: usize = 64;
+pub const BLOCK: usize = 64;
 /// Score of a masked key: far below any real one, and finite.
-const MASKED: f32 = -1e30;
+pub const MASKED: f32 = -1e30;
 
 /// Additive bias of one head, indexed by clamped distance.
 #[derive(Debug, Clone, Copy)]
@@ -58,27 +58,27 @@ pub const fn scratch_len(head_dim: usize) -> usize {
 }
 
 /// Scratch memory by use.
-struct Parts<'a> {
+pub struct Parts<'a> {
     /// `[head_dim][width]`: the queries, scaled.
-    queries: &'a mut [f32],
+    pub queries: &'a mut [f32],
     /// `[BLOCK][width]`: scores, then probabilities, of a block of keys.
-    scores: &'a mut [f32],
+    pub scores: &'a mut [f32],
     /// `[BLOCK][wide]`: the values of a block of keys.
-    values: &'a mut [f32],
+    pub values: &'a mut [f32],
     /// `[ATTENTION_TILE][wide]`: the output before its division.
-    sums: &'a mut [f32],
+    pub sums: &'a mut [f32],
     /// Largest score so far, by query.
-    largest: &'a mut [f32],
+    pub largest: &'a mut [f32],
     /// Sum of probabilities so far, by query.
-    total: &'a mut [f32],
+    pub total: &'a mut [f32],
     /// What earlier sums are worth under the new maximum.
-    rescale: &'a mut [f32],
+    pub rescale: &'a mut [f32],
     /// Bias by query − key, from the least.
     diagonal: &'a mut [f32],
 }
 
 impl<'a> Parts<'a> {
-    fn of(scratch: &'a mut [f32], head_dim: usize, wide: usize) -> Self {
+    pub fn of(scratch: &'a mut [f32], head_dim: usize, wide: usize) -> Self {
         let mut rest = scratch;
         let mut take = |n: usize| {
             let (part, later) = core::mem::take(&mut rest).split_at_mut(n);
@@ -125,16 +125,21 @@ impl Kernel for Attention<'_> {
             weigh(s, &mut parts, &shape, keys, begins);
             key += keys;
         }
-        self.finish(s, &mut parts, &shape);
+        // SAFETY: whoever made this promises the output's rows.
+        unsafe {
+            let out = self.out.add(self.tile[0] * self.ldo);
+            finish(s, &mut parts, &shape, (out, self.ldo), self.head_dim);
+        }
     }
 }
 
-struct Shape {
-    queries: usize,
+/// Sizes of a tile.
+pub struct Shape {
+    pub queries: usize,
     /// Queries rounded up to vectors.
-    width: usize,
+    pub width: usize,
     /// Head dimension rounded up to vectors.
-    wide: usize,
+    pub wide: usize,
 }
 
 impl Attention<'_> {
@@ -220,32 +225,39 @@ impl Attention<'_> {
             }
         }
     }
+}
 
-    #[inline(always)]
-    fn finish<S: Simd>(&self, s: S, parts: &mut Parts<'_>, shape: &Shape) {
-        for total in parts.total[..shape.width].chunks_exact_mut(S::LANES) {
-            let inverse = s.div(s.splat(1.0), s.load_part(total, 0.0));
-            s.store_part(total, inverse);
-        }
-        for query in 0..shape.queries {
-            // SAFETY: whoever made this promises the output's rows.
-            let out = unsafe {
-                let at = self.out.add((self.tile[0] + query) * self.ldo);
-                core::slice::from_raw_parts_mut(at, self.head_dim)
-            };
-            let sums = &parts.sums[query * shape.wide..][..shape.wide];
-            let inverse = s.splat(parts.total[query]);
-            for (out, sum) in out.chunks_mut(S::LANES).zip(sums.chunks_exact(S::LANES)) {
-                let y = s.mul(s.load_part(sum, 0.0), inverse);
-                s.store_part(out, y);
-            }
+/// Divides the sums and writes them: queries' rows from `out` on, `ldo` apart, `head_dim` columns each.
+///
+/// # Safety
+/// The rows must be writable, and nobody else's.
+#[inline(always)]
+pub unsafe fn finish<S: Simd>(
+    s: S,
+    parts: &mut Parts<'_>,
+    shape: &Shape,
+    (out, ldo): (*mut f32, usize),
+    head_dim: usize,
+) {
+    for total in parts.total[..shape.width].chunks_exact_mut(S::LANES) {
+        let inverse = s.div(s.splat(1.0), s.load_part(total, 0.0));
+        s.store_part(total, inverse);
+    }
+    for query in 0..shape.queries {
+        // SAFETY: the caller's promise.
+        let out = unsafe { core::slice::from_raw_parts_mut(out.add(query * ldo), head_dim) };
+        let sums = &parts.sums[query * shape.wide..][..shape.wide];
+        let inverse = s.splat(parts.total[query]);
+        for (out, sum) in out.chunks_mut(S::LANES).zip(sums.chunks_exact(S::LANES)) {
+            let y = s.mul(s.load_part(sum, 0.0), inverse);
+            s.store_part(out, y);
         }
     }
 }
 
 /// Scores of a block become probabilities relative to the running maximum.
 #[inline(always)]
-fn softmax<S: Simd>(s: S, parts: &mut Parts<'_>, shape: &Shape, keys: usize, begins: bool) {
+pub fn softmax<S: Simd>(s: S, parts: &mut Parts<'_>, shape: &Shape, keys: usize, begins: bool) {
     let vectors = shape.width / S::LANES;
     let mut vector = 0;
     while vector < vectors {
@@ -306,7 +318,7 @@ fn softmax_columns<S: Simd, const N: usize>(
 
 /// Adds a block's values, weighted by its probabilities, to the sums.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, parts: &mut Parts<'_>, shape: &Shape, keys: usize, begins: bool) {
+pub fn weigh<S: Simd>(s: S, parts: &mut Parts<'_>, shape: &Shape, keys: usize, begins: bool) {
     if !begins {
         for query in 0..shape.queries {
             let rescale = s.splat(parts.rescale[query]);
@@ -333,24 +345,31 @@ fn weigh<S: Simd>(s: S, parts: &mut Parts<'_>, shape: &Shape, keys: usize, begin
 }
 
 /// A small product, `[rows, k] · [k, vectors · LANES]`.
-struct Product {
-    k: usize,
-    a: *const f32,
-    lda: usize,
-    b: *const f32,
-    ldb: usize,
-    c: *mut f32,
-    ldc: usize,
-    rows: usize,
-    vectors: usize,
-    start: Start,
+pub struct Product {
+    pub k: usize,
+    pub a: *const f32,
+    pub lda: usize,
+    pub b: *const f32,
+    pub ldb: usize,
+    pub c: *mut f32,
+    pub ldc: usize,
+    pub rows: usize,
+    pub vectors: usize,
+    pub start: Start,
 }
 
 impl Product {
     /// # Safety
     /// As [`tile`].
     #[inline(always)]
-    unsafe fn run<S: Simd, const COL: bool>(&self, s: S) {
+    pub unsafe fn run<S: Simd, const COL: bool>(&self, s: S) {
+        s.call(Called::<COL>(self));
+    }
+
+    /// # Safety
+    /// As [`tile`].
+    #[inline(always)]
+    unsafe fn run_here<S: Simd, const COL: bool>(&self, s: S) {
         let blocks = self.rows.div_ceil(S::MR);
         let mut vector = 0;
         while vector < self.vectors {
@@ -380,5 +399,16 @@ impl Product {
             }
             vector += if whole { S::NV } else { 1 };
         }
+    }
+}
+
+/// A product by a call. Whoever makes one keeps the promises of [`Product::run`].
+struct Called<'a, const COL: bool>(&'a Product);
+
+impl<const COL: bool> Kernel for Called<'_, COL> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { self.0.run_here::<S, COL>(s) };
     }
 }

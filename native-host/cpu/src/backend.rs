@@ -7,7 +7,7 @@ use std::{
 
 use inferencelayer_engine::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, StateReading, WeightSink},
+    backend::{Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink},
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
@@ -15,7 +15,8 @@ use inferencelayer_engine::{
 use super::{
     isa::Isa,
     parallel::{Parallel, Serial},
-    plan::{Arena, CpuPlan},
+    plan::{Arena, Clock, CpuPlan},
+    state::{self, CpuState},
     weight::{CpuSink, Memory},
 };
 
@@ -30,12 +31,23 @@ pub struct CpuOptions {
     pub matrices: Format,
     /// Format of tables: `F32`, `F16` or `BF16`.
     pub tables: Format,
+    /// Weights in blocks multiply activations rounded to 8-bit blocks; else f32 ones, which is exact and slower.
+    pub q8_activations: bool,
+    /// Measures the steps of profiled runs, if it is there.
+    pub clock: Option<Clock>,
 }
 
 impl Default for CpuOptions {
     /// f32 on the caller's thread.
     fn default() -> Self {
-        CpuOptions { parallel: Arc::new(Serial), isa: None, matrices: Format::F32, tables: Format::F32 }
+        CpuOptions {
+            parallel: Arc::new(Serial),
+            isa: None,
+            matrices: Format::F32,
+            tables: Format::F32,
+            q8_activations: false,
+            clock: None,
+        }
     }
 }
 
@@ -49,6 +61,7 @@ pub struct CpuBackend {
     parallel: Arc<dyn Parallel>,
     arena: Arc<Mutex<Arena>>,
     memory: Memory,
+    clock: Option<Clock>,
 }
 
 impl CpuBackend {
@@ -78,11 +91,13 @@ impl CpuBackend {
             activations: DType::F32,
             matrices: options.matrices,
             tables: options.tables,
-            blocks: &[],
-            q8_rows: 0,
+            blocks: &Format::BLOCKS,
+            q8_rows: if options.q8_activations { usize::MAX } else { 0 },
+            prompt_rows: USUAL_PROMPT_ROWS,
         };
         let arena = Arc::default();
-        Ok(CpuBackend { capabilities, isa, parallel: options.parallel, arena, memory: Memory::default() })
+        let (parallel, clock) = (options.parallel, options.clock);
+        Ok(CpuBackend { capabilities, isa, parallel, arena, memory: Memory::default(), clock })
     }
 
     pub fn isa(&self) -> Isa {
@@ -101,30 +116,26 @@ impl Backend for CpuBackend {
 
     fn prepare(&self, program: &Program) -> Result<Box<dyn Plan>> {
         let (parallel, arena) = (self.parallel.clone(), self.arena.clone());
-        Ok(Box::new(CpuPlan::new(program, self.isa, parallel, arena, &self.memory)?))
+        Ok(Box::new(CpuPlan::new(program, self.isa, parallel, arena, &self.memory, self.clock)?))
     }
 
     fn state(&self, spec: StateSpec) -> Result<State> {
-        Err(no_states(spec.name))
+        CpuState::create(spec, &self.arena, &self.memory)
     }
 
-    fn write_state(&self, state: &State, _: usize, _: &[u32]) -> Result<()> {
-        Err(no_states(state.spec().name))
+    fn write_state(&self, state: &State, first_row: usize, words: &[u32]) -> Result<()> {
+        state::write(state, &self.arena, first_row, words)
     }
 
-    fn copy_state(&self, state: &State, _: Range<usize>, _: usize) -> Result<()> {
-        Err(no_states(state.spec().name))
+    fn copy_state(&self, state: &State, from: Range<usize>, to: usize) -> Result<()> {
+        state::copy(state, &self.arena, from, to)
     }
 
-    fn read_state<'a>(&'a self, state: &'a State, _: Range<usize>) -> StateReading<'a> {
-        Box::pin(async move { Err(no_states(state.spec().name)) })
+    fn read_state<'a>(&'a self, state: &'a State, rows: Range<usize>) -> StateReading<'a> {
+        Box::pin(async move { state::read(state, &self.arena, rows) })
     }
 
     fn memory(&self) -> u64 {
         self.memory.get()
     }
-}
-
-fn no_states(name: &str) -> Error {
-    Error::Unsupported(format!("state `{name}`: the CPU backend runs encoders only"))
 }

@@ -10,9 +10,9 @@ use super::simd::{Kernel, Simd, scalar::Scalar};
 pub enum Isa {
     /// Plain Rust; every target.
     Scalar,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     Avx2,
-    /// AVX2, FMA and AVX-VNNI.
+    /// AVX2, FMA, F16C and AVX-VNNI.
     Avx2Vnni,
     /// AVX-512 F, BW, VL, DQ.
     Avx512,
@@ -38,6 +38,8 @@ pub struct Geometry {
     pub dot: usize,
     /// Offset of stored 8-bit activations.
     pub shift: i32,
+    /// What is added to the 8-bit integers of blocks.
+    pub byte_offset: i32,
 }
 
 impl Isa {
@@ -75,7 +77,7 @@ impl Isa {
     #[cfg(target_arch = "x86_64")]
     pub fn available(self) -> bool {
         use std::arch::is_x86_feature_detected as has;
-        let avx2 = has!("avx2") && has!("fma");
+        let avx2 = has!("avx2") && has!("fma") && has!("f16c");
         let avx512 = avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq");
         match self {
             Isa::Scalar => true,
@@ -113,7 +115,14 @@ impl Isa {
     /// Tile sizes.
     pub const fn geometry(self) -> Geometry {
         const fn of<S: Simd>() -> Geometry {
-            Geometry { lanes: S::LANES, panel: S::LANES * S::NV, rows: S::MR, dot: S::DOT, shift: S::SHIFT }
+            Geometry {
+                lanes: S::LANES,
+                panel: S::LANES * S::NV,
+                rows: S::MR,
+                dot: S::DOT,
+                shift: S::SHIFT,
+                byte_offset: S::BYTE_OFFSET,
+            }
         }
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -171,28 +180,32 @@ impl fmt::Display for Isa {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
+pub(crate) mod x86 {
     use super::super::simd::{Kernel, avx2::Avx2, avx512::Avx512};
 
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline(never)]
     pub fn avx2(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Avx2::<false>::new() });
     }
 
-    #[target_feature(enable = "avx2,fma,avxvnni")]
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+    #[inline(never)]
     pub fn avx2_vnni(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Avx2::<true>::new() });
     }
 
-    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]
+    #[inline(never)]
     pub fn avx512(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Avx512::<false>::new() });
     }
 
-    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+    #[inline(never)]
     pub fn avx512_vnni(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Avx512::<true>::new() });
@@ -200,16 +213,18 @@ mod x86 {
 }
 
 #[cfg(target_arch = "aarch64")]
-mod arm {
+pub(crate) mod arm {
     use super::super::simd::{Kernel, neon::Neon};
 
     #[target_feature(enable = "neon")]
+    #[inline(never)]
     pub fn neon(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Neon::<false>::new() });
     }
 
     #[target_feature(enable = "neon,dotprod")]
+    #[inline(never)]
     pub fn neon_dot(kernel: impl Kernel) {
         // SAFETY: the features of this function.
         kernel.run(unsafe { Neon::<true>::new() });

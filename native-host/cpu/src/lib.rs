@@ -1,10 +1,13 @@
-//! The CPU backend: pure Rust, no C in compute, f32 and 8-bit weights.
+//! The CPU backend: pure Rust, no C in compute; weights in f32, in 8 bits and in GGUF's blocks.
 //!
 //! From the bottom up:
 //! - [`simd`]: vectors of each instruction set behind one trait; [`isa`] chooses one at run time.
-//! - [`math`], [`gemm`], [`attention`], [`rows`]: kernels, each written once over that trait.
+//! - [`math`], [`gemm`], [`blocks`], [`attention`], [`rows`], [`cached`], [`stored`], [`experts`], [`sample`]:
+//!   kernels, each written once over that trait.
 //! - [`weight`]: weights packed as they arrive; [`table`]: those whose rows are looked up.
-//! - [`step`]: ops lowered to steps; [`run`]: the tasks of a step; [`plan`]: memory, checks and results.
+//! - [`state`]: memory that outlives runs.
+//! - [`step`] and [`lower`]: ops lowered to steps; [`check`]: what a run's integers must satisfy; [`run`]: the tasks
+//!   of a step; [`plan`]: memory and results.
 //! - [`parallel`]: workers that claim tasks; [`threads`] natively.
 //!
 //! Nothing here uses threads, files or clocks unless the caller hands in something that does, so it builds for
@@ -13,15 +16,23 @@
 
 pub mod attention;
 pub mod backend;
+pub mod blocks;
+pub mod cached;
+pub mod check;
+pub mod experts;
 pub mod gemm;
 pub mod isa;
+pub mod lower;
 pub mod math;
 pub mod parallel;
 pub mod plan;
 pub mod rows;
 pub mod run;
+pub mod sample;
 pub mod simd;
+pub mod state;
 pub mod step;
+pub mod stored;
 pub mod table;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod threads;

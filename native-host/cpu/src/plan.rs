@@ -3,29 +3,34 @@
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use inferencelayer_engine::{
     Error, Result,
-    backend::{Plan, Ticket, check_run},
-    op::ATTENTION_TILE,
+    backend::{Plan, StepTime, Ticket, check_run},
     program::{BufferId, Counts, Program, Role},
 };
 
 use super::{
-    attention,
+    check::Integers,
     gemm::pack::Aligned,
     isa::Isa,
+    lower::lower,
     parallel::{MAX_TASKS, Parallel, Team},
     run::{Layout, Run},
-    step::{Check, Lowered, Place, Step, lower},
+    state::{CpuState, Words},
+    step::{Home, Lowered, Place, Step},
     weight::{Held, Memory},
 };
 
 /// Runs that may be unread.
 const DEPTH: usize = 2;
 /// Words in a cache line: every place begins on one.
-const LINE: usize = 16;
+pub const LINE: usize = 16;
+
+/// Time since whenever.
+pub type Clock = fn() -> Duration;
 
 /// Memory that all plans of a backend use in turn: activations live no longer than a run.
 #[derive(Debug, Default)]
@@ -47,7 +52,7 @@ impl Arena {
 }
 
 /// The arena, for one user at a time. A run that panicked leaves nothing that the next one reads.
-fn lock(arena: &Mutex<Arena>) -> MutexGuard<'_, Arena> {
+pub fn lock(arena: &Mutex<Arena>) -> MutexGuard<'_, Arena> {
     arena.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -67,8 +72,11 @@ pub struct CpuPlan {
     arena: Arc<Mutex<Arena>>,
     lowered: Lowered,
     places: Vec<Place>,
+    /// Where the program's states are, which it keeps alive.
+    states: Vec<Words>,
     layout: Layout,
     team: Team,
+    clock: Option<Clock>,
     unread: [Unread; DEPTH],
     next: u64,
     _held: Held,
@@ -83,9 +91,13 @@ impl CpuPlan {
         parallel: Arc<dyn Parallel>,
         arena: Arc<Mutex<Arena>>,
         memory: &Memory,
+        clock: Option<Clock>,
     ) -> Result<Self> {
         let (places, mut len) = places(program);
-        let lowered = lower(program, &places, isa)?;
+        let states = program.states.iter().map(|(_, state)| Ok(CpuState::of(state, &arena)?.words()));
+        let states = states.collect::<Result<Vec<_>>>()?;
+        let workers = parallel.threads().max(1);
+        let lowered = lower(program, &places, isa, workers)?;
         if lowered.steps.len() >= 1 << 16 || !tasks_fit(program, &lowered) {
             let steps = lowered.steps.len();
             return Err(Error::Unsupported(format!(
@@ -97,13 +109,13 @@ impl CpuPlan {
             len += n.next_multiple_of(LINE);
             at
         };
-        let workers = parallel.threads().max(1);
-        let scratch_len = attention::scratch_len(lowered.head_dim).next_multiple_of(LINE);
+        let scratch_len = lowered.scratch.next_multiple_of(LINE);
         let layout = Layout {
             words: take(lowered.words),
             scales: take(2 * lowered.quantized_rows),
             scratch: take(workers * scratch_len),
             scratch_len,
+            staged: take(lowered.staged),
         };
         lock(&arena).reserve(len, memory);
         let results: usize = program.with_role(Role::Output).map(|id| program.spec(id).bytes() / 4).sum();
@@ -115,8 +127,10 @@ impl CpuPlan {
             arena,
             lowered,
             places,
+            states,
             layout,
             team: Team::default(),
+            clock,
             unread: [unread(), unread()],
             next: 0,
             _held: memory.hold(DEPTH * results * 4),
@@ -134,12 +148,14 @@ fn places(program: &Program) -> (Vec<Place>, usize) {
         at
     };
     let slots: Vec<usize> = sizes.into_iter().map(&mut take).collect();
-    let places = program.buffers.iter().zip(slot_of).map(|(spec, slot)| {
-        let at = match slot {
-            Some(slot) => slots[slot],
-            None => take(spec.bytes()),
+    let places = program.buffers.iter().enumerate().zip(slot_of).map(|((i, spec), slot)| {
+        let state = program.states.iter().position(|(id, _)| id.index() == i);
+        let (home, at) = match (state, slot) {
+            (Some(state), _) => (Home::State(state), 0),
+            (None, Some(slot)) => (Home::Arena, slots[slot]),
+            (None, None) => (Home::Arena, take(spec.bytes())),
         };
-        Place { at, cols: spec.cols, count: spec.count }
+        Place { home, at, rows: spec.rows, cols: spec.cols, count: spec.count, dtype: spec.dtype }
     });
     (places.collect(), len)
 }
@@ -149,55 +165,15 @@ fn tasks_fit(program: &Program, lowered: &Lowered) -> bool {
     let rows = |count| program.buffers.iter().filter(|b| b.count == count).map(|b| b.rows).max().unwrap_or(0);
     lowered.steps.iter().all(|step| match step {
         Step::Attention(step) => rows(step.tiles.count).saturating_mul(step.heads) <= MAX_TASKS,
+        Step::Cached(step) => {
+            let count = step.tiles.map_or(step.q.count, |tiles| tiles.count);
+            rows(count).saturating_mul(step.heads) <= MAX_TASKS
+        }
+        Step::Scan(step) => step.logits.rows.saturating_mul(step.parts()) <= MAX_TASKS,
+        Step::Experts(step) => rows(step.x.count).saturating_add(step.width) <= MAX_TASKS,
         Step::Linear(step) => rows(step.x.count).saturating_add(step.out.cols) <= MAX_TASKS,
         _ => true,
     })
-}
-
-/// Checks a run's integers: indices into tables and rows.
-fn check(checks: &[Check], counts: &Counts, integers: impl Fn(Place) -> *const u32) -> Result<()> {
-    let rows = |place: Place| counts[place.count as usize] as usize;
-    let values = |place: Place| {
-        // SAFETY: the place lies in the arena, which nothing else uses now.
-        unsafe { core::slice::from_raw_parts(integers(place), rows(place) * place.cols) }
-    };
-    for check in checks {
-        match check {
-            Check::Entry { tokens, field, rows, name } => {
-                let entries = values(*tokens).iter().skip(*field).step_by(tokens.cols);
-                if let Some(entry) = entries.copied().find(|entry| *entry as usize >= *rows) {
-                    return Err(Error::Input(format!("row {entry} of table `{name}`, which has {rows}")));
-                }
-            }
-            Check::Tiles { tiles, qkv } => {
-                let limit = rows(*qkv);
-                for (i, tile) in values(*tiles).as_chunks::<4>().0.iter().enumerate() {
-                    let [first, last, start, end] = tile.map(|v| v as usize);
-                    let inside = start <= first && first <= last && last <= end && end <= limit;
-                    if !inside || last - first > ATTENTION_TILE {
-                        return Err(Error::Input(format!(
-                            "tile {i}: queries {first}..{last} of the sequence {start}..{end} among {limit} rows"
-                        )));
-                    }
-                }
-            }
-            Check::Ranges { ranges, x } => {
-                let limit = rows(*x);
-                for (i, [start, end]) in values(*ranges).as_chunks::<2>().0.iter().enumerate() {
-                    if start < end && *end as usize > limit {
-                        return Err(Error::Input(format!("range {i}: {start}..{end} among {limit} rows")));
-                    }
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether tiles follow each other without sharing query rows.
-fn apart(tiles: &[u32]) -> bool {
-    let ends = tiles.as_chunks::<4>().0;
-    ends.windows(2).all(|pair| pair[0][1] <= pair[1][0])
 }
 
 impl Plan for CpuPlan {
@@ -215,38 +191,14 @@ impl Plan for CpuPlan {
         };
         let mut arena = lock(&self.arena);
         let base = arena.words.as_mut_slice().as_mut_ptr();
-        let place = |id: BufferId| self.places[id.index()];
-        for (id, data) in inputs {
-            // SAFETY: the place lies in the arena with room for its bucket's rows, and `check_run` holds the
-            // data to no more.
-            unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), base.add(place(*id).at), data.len()) };
-        }
-        // SAFETY: places lie in the arena.
-        check(&self.lowered.checks, &counts, |place| unsafe { base.add(place.at).cast_const() })?;
-        let tiles_apart = self.lowered.checks.iter().all(|check| match check {
-            Check::Tiles { tiles, .. } => {
-                let len = counts[tiles.count as usize] as usize * tiles.cols;
-                // SAFETY: as above.
-                apart(unsafe { core::slice::from_raw_parts(base.add(tiles.at), len) })
-            }
-            _ => true,
-        });
-        let run = Run {
-            isa: self.isa,
-            lowered: &self.lowered,
-            layout: self.layout,
-            counts,
-            base,
-            workers: self.parallel.threads().max(1),
-            tiles_apart,
-        };
+        let run = self.begin(base, counts, inputs)?;
         let work = |worker, step, task| run.task(worker, step, task);
         self.team.run(&*self.parallel, self.lowered.steps.len(), |step| run.tasks(step), work);
         let unread = &mut self.unread[free];
         unread.values.clear();
         for (id, rows) in reads {
             let place = self.places[id.index()];
-            // SAFETY: as above; the run is over.
+            // SAFETY: the place lies in the arena; the run is over.
             let values = unsafe {
                 core::slice::from_raw_parts(base.add(place.at).cast::<f32>().cast_const(), rows * place.cols)
             };
@@ -281,5 +233,60 @@ impl Plan for CpuPlan {
 
     fn depth(&self) -> usize {
         DEPTH
+    }
+
+    fn profile(&mut self, counts: Counts, inputs: &[(BufferId, &[u32])]) -> Result<Vec<StepTime>> {
+        let Some(clock) = self.clock else {
+            return Err(Error::Unsupported(
+                "this CPU backend was given no clock to measure steps with".into(),
+            ));
+        };
+        check_run(&self.program, &counts, inputs, &[])?;
+        let mut arena = lock(&self.arena);
+        let base = arena.words.as_mut_slice().as_mut_ptr();
+        let run = self.begin(base, counts, inputs)?;
+        let mut times = Vec::with_capacity(self.lowered.steps.len());
+        for (at, step) in self.lowered.steps.iter().enumerate() {
+            let begin = clock();
+            self.team.run(
+                &*self.parallel,
+                1,
+                |_| run.tasks(at),
+                |worker, _, task| run.task(worker, at, task),
+            );
+            let nanoseconds = clock().saturating_sub(begin).as_nanos() as f64;
+            times.push(StepTime { kernel: step.name(), grid: [run.tasks(at) as u32, 1, 1], nanoseconds });
+        }
+        Ok(times)
+    }
+}
+
+impl CpuPlan {
+    /// Writes a run's inputs and checks its integers. `base` is the arena, which is locked.
+    fn begin(&self, base: *mut u32, counts: Counts, inputs: &[(BufferId, &[u32])]) -> Result<Run<'_>> {
+        for (id, data) in inputs {
+            let place = self.places[id.index()];
+            // SAFETY: the place lies in the arena with room for its bucket's rows, and `check_run` holds the
+            // data to no more.
+            unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), base.add(place.at), data.len()) };
+        }
+        let words = |place: Place| match place.home {
+            // SAFETY: the place lies in the arena.
+            Home::Arena | Home::Staged => unsafe { base.add(place.at).cast_const() },
+            Home::State(at) => self.states[at].0.cast_const(),
+        };
+        let integers = Integers { counts: &counts, words };
+        self.lowered.checks.iter().try_for_each(|check| integers.check(check))?;
+        let tiles_apart = self.lowered.checks.iter().all(|check| integers.apart(check));
+        Ok(Run {
+            isa: self.isa,
+            lowered: &self.lowered,
+            layout: self.layout,
+            counts,
+            base,
+            states: &self.states,
+            workers: self.parallel.threads().max(1),
+            tiles_apart,
+        })
     }
 }

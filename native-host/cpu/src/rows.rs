@@ -2,10 +2,17 @@
 
 use core::ops::Range;
 
-use inferencelayer_engine::op::{NormKind, PoolMode};
+use inferencelayer_engine::{
+    op::{NormKind, PoolMode},
+    quant::q8,
+};
 
-use super::simd::{Kernel, Simd};
-use super::table::Table;
+use super::{
+    blocks::{pack::PackedBlocks, q8::quantize_row, q8::read_row},
+    gemm::pack::PackedF32,
+    simd::{Kernel, Simd},
+    table::Table,
+};
 
 /// Parameters of a norm over `weight.len()` columns.
 #[derive(Debug, Clone, Copy)]
@@ -17,8 +24,9 @@ pub struct NormRef<'a> {
 }
 
 impl NormRef<'_> {
+    /// Normalises a row in place.
     #[inline(always)]
-    fn apply<S: Simd>(&self, s: S, row: &mut [f32]) {
+    pub fn apply<S: Simd>(&self, s: S, row: &mut [f32]) {
         let n = row.len() as f32;
         let mean = match self.kind {
             NormKind::Layer => sum(s, row) / n,
@@ -77,11 +85,19 @@ unsafe fn row_mut<'a>(p: *mut f32, row: usize, cols: usize) -> &'a mut [f32] {
     unsafe { core::slice::from_raw_parts_mut(p.add(row * cols), cols) }
 }
 
+/// Where rows go.
+#[derive(Clone, Copy)]
+pub enum Target {
+    F32(*mut f32),
+    /// 8-bit blocks; each row is made in the second, which has room for one, first.
+    Q8(*mut u32, *mut f32),
+}
+
 /// `out = norm(x)`; `x` may be `out`.
 pub struct Norm<'a> {
     /// `[rows, cols]`
     pub x: *const f32,
-    pub out: *mut f32,
+    pub out: Target,
     pub cols: usize,
     pub params: NormRef<'a>,
     pub rows: Range<usize>,
@@ -92,11 +108,37 @@ impl Kernel for Norm<'_> {
     fn run<S: Simd>(self, s: S) {
         for row in self.rows {
             // SAFETY: whoever made this promises the rows; `copy` allows both to be the same memory.
-            let values = unsafe {
-                core::ptr::copy(self.x.add(row * self.cols), self.out.add(row * self.cols), self.cols);
-                row_mut(self.out, row, self.cols)
-            };
-            self.params.apply(s, values);
+            unsafe {
+                let (p, at) = match self.out {
+                    Target::F32(p) => (p, row),
+                    Target::Q8(_, p) => (p, 0),
+                };
+                core::ptr::copy(self.x.add(row * self.cols), p.add(at * self.cols), self.cols);
+                self.params.apply(s, row_mut(p, at, self.cols));
+                if let Target::Q8(words, _) = self.out {
+                    quantize_row(s, p, self.cols, words.add(row * q8::row_words(self.cols)));
+                }
+            }
+        }
+    }
+}
+
+/// A weight whose rows can be looked up.
+#[derive(Clone, Copy)]
+pub enum Lookup<'a> {
+    Table(&'a Table),
+    F32(&'a PackedF32),
+    Blocks(&'a PackedBlocks),
+}
+
+impl Lookup<'_> {
+    /// Adds a row, which must exist.
+    #[inline(always)]
+    fn add_row(&self, row: usize, out: &mut [f32]) {
+        match self {
+            Lookup::Table(table) => table.add_row(row, out),
+            Lookup::F32(matrix) => matrix.add_row(row, out),
+            Lookup::Blocks(matrix) => matrix.add_row(row, out),
         }
     }
 }
@@ -106,7 +148,7 @@ pub struct Embed<'a> {
     /// `[rows, 4]`
     pub tokens: &'a [u32],
     /// Tables and the token field that indexes each.
-    pub tables: &'a [(&'a Table, usize)],
+    pub tables: &'a [(Lookup<'a>, usize)],
     pub norm: Option<NormRef<'a>>,
     pub out: *mut f32,
     pub cols: usize,
@@ -147,28 +189,34 @@ pub struct Rope<'a> {
 impl Kernel for Rope<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let half = self.head_dim / 2;
         for row in self.rows {
             // SAFETY: whoever made this promises the rows.
             let values = unsafe { row_mut(self.x, row, self.cols) };
             let position = self.tokens[row * 4 + 1] as usize;
             let angles = &self.table[position * self.head_dim..][..self.head_dim];
             for head in values[..self.heads * self.head_dim].chunks_exact_mut(self.head_dim) {
-                let (first, second) = head.split_at_mut(half);
-                let mut at = 0;
-                while at < half {
-                    let end = half.min(at + S::LANES);
-                    let (x, y) = (s.load_part(&first[at..end], 0.0), s.load_part(&second[at..end], 0.0));
-                    let cos = s.load_part(&angles[at..end], 0.0);
-                    let sin = s.load_part(&angles[half + at..half + end], 0.0);
-                    let x_new = s.sub(s.mul(x, cos), s.mul(y, sin));
-                    let y_new = s.fma(x, sin, s.mul(y, cos));
-                    s.store_part(&mut first[at..end], x_new);
-                    s.store_part(&mut second[at..end], y_new);
-                    at = end;
-                }
+                rotate(s, head, angles);
             }
         }
+    }
+}
+
+/// Rotates one head by `angles`: cosines, then sines.
+#[inline(always)]
+pub fn rotate<S: Simd>(s: S, head: &mut [f32], angles: &[f32]) {
+    let half = head.len() / 2;
+    let (first, second) = head.split_at_mut(half);
+    let mut at = 0;
+    while at < half {
+        let end = half.min(at + S::LANES);
+        let (x, y) = (s.load_part(&first[at..end], 0.0), s.load_part(&second[at..end], 0.0));
+        let cos = s.load_part(&angles[at..end], 0.0);
+        let sin = s.load_part(&angles[half + at..half + end], 0.0);
+        let x_new = s.sub(s.mul(x, cos), s.mul(y, sin));
+        let y_new = s.fma(x, sin, s.mul(y, cos));
+        s.store_part(&mut first[at..end], x_new);
+        s.store_part(&mut second[at..end], y_new);
+        at = end;
     }
 }
 
@@ -248,13 +296,21 @@ impl Pool<'_> {
     }
 }
 
+/// Rows that are read.
+#[derive(Clone, Copy)]
+pub enum Source {
+    F32(*const f32),
+    /// 8-bit blocks; each row is read into the second, which has room for one.
+    Q8(*const u32, *mut f32),
+}
+
 /// `out = x/max(‖x‖₂, 1e-12)` over the first `out_cols` columns, or those columns as they are.
 pub struct Normalize {
     /// `[rows, cols]`
-    pub x: *const f32,
+    pub x: Source,
     pub cols: usize,
     /// `[rows, out_cols]`
-    pub out: *mut f32,
+    pub out: Target,
     pub out_cols: usize,
     pub unit: bool,
     pub rows: Range<usize>,
@@ -266,8 +322,19 @@ impl Kernel for Normalize {
         for row in self.rows {
             // SAFETY: whoever made this promises the rows of two different matrices.
             let (x, out) = unsafe {
-                let x = core::slice::from_raw_parts(self.x.add(row * self.cols), self.out_cols);
-                (x, row_mut(self.out, row, self.out_cols))
+                let x = match self.x {
+                    Source::F32(x) => core::slice::from_raw_parts(x.add(row * self.cols), self.out_cols),
+                    Source::Q8(words, values) => {
+                        let values = row_mut(values, 0, self.cols);
+                        read_row(words.add(row * q8::row_words(self.cols)), values);
+                        &values[..self.out_cols]
+                    }
+                };
+                let out = match self.out {
+                    Target::F32(out) => row_mut(out, row, self.out_cols),
+                    Target::Q8(_, values) => row_mut(values, 0, self.out_cols),
+                };
+                (x, out)
             };
             out.copy_from_slice(x);
             if self.unit {
@@ -275,6 +342,13 @@ impl Kernel for Normalize {
                 for part in out.chunks_mut(S::LANES) {
                     let v = s.div(s.load_part(part, 0.0), norm);
                     s.store_part(part, v);
+                }
+            }
+            if let Target::Q8(words, _) = self.out {
+                // SAFETY: as above.
+                unsafe {
+                    let words = words.add(row * q8::row_words(self.out_cols));
+                    quantize_row(s, out.as_ptr(), self.out_cols, words);
                 }
             }
         }

@@ -1,25 +1,35 @@
-//! Lowering: an op becomes one step, or two with 8-bit weights, each a set of tasks that may run in any order.
+//! Steps of a plan: each a set of tasks that may run in any order.
+
+use std::sync::Arc;
 
 use inferencelayer_engine::{
-    Error, Result,
-    op::{Activation, NormKind, NormParams, Op, PoolMode},
-    program::{BufferId, BufferSpec, Count, Program},
+    op::{Activation, NormKind, PoolMode, Scoring},
+    program::Count,
     tensor::{DType, Weight},
 };
 
-use super::{
-    gemm::quantize::row_words,
-    isa::Isa,
-    table::{Table, Values},
-    weight::{Kept, kept},
-};
+use super::check::Check;
 
-/// A buffer of the plan: where it is in the arena, in words, and its shape.
-#[derive(Debug, Clone, Copy)]
+/// Whose memory a buffer is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    Arena,
+    /// What a step leaves to the next one: a region of the arena.
+    Staged,
+    /// The plan's state of this index.
+    State(usize),
+}
+
+/// A buffer of the plan: where it is, in words, and its shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
+    pub home: Home,
     pub at: usize,
+    /// The bucket, or a state's rows.
+    pub rows: usize,
     pub cols: usize,
     pub count: Count,
+    pub dtype: DType,
 }
 
 /// A norm's weights and kind.
@@ -31,7 +41,7 @@ pub struct NormStep {
     pub eps: f32,
 }
 
-/// A matrix product, 8-bit activations having been made before it.
+/// A matrix product, the activations of an 8-bit weight having been made before it.
 #[derive(Debug)]
 pub struct LinearStep {
     pub x: Place,
@@ -56,6 +66,109 @@ pub struct AttentionStep {
     pub out: Place,
 }
 
+/// What stores keys and values.
+#[derive(Debug)]
+pub struct StoreStep {
+    pub qkv: Place,
+    pub tokens: Place,
+    pub q_norm: Option<NormStep>,
+    pub k_norm: Option<NormStep>,
+    pub rope: Weight,
+    pub cache: Place,
+    pub pages: Place,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+}
+
+/// Attention by a cache.
+#[derive(Debug)]
+pub struct CachedStep {
+    pub q: Place,
+    pub tokens: Place,
+    pub tiles: Option<Place>,
+    pub cache: Place,
+    pub pages: Place,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub scale: f32,
+    pub out: Place,
+}
+
+/// A short convolution.
+#[derive(Debug)]
+pub struct ConvStep {
+    pub bcx: Place,
+    pub tokens: Place,
+    pub spans: Option<Place>,
+    pub weight: Weight,
+    pub bias: Option<Weight>,
+    pub state: Place,
+    pub out: Place,
+}
+
+/// The choice of experts from logits.
+#[derive(Debug)]
+pub struct ChooseStep {
+    pub logits: Place,
+    pub bias: Option<Weight>,
+    pub scoring: Scoring,
+    pub used: usize,
+    pub normalize: Option<f32>,
+    pub scale: f32,
+    pub out: Place,
+}
+
+/// What chosen experts do.
+#[derive(Debug, Clone, Copy)]
+pub enum ExpertKind {
+    Gated(Activation),
+    Sum(Option<Place>),
+}
+
+/// Products of chosen experts.
+#[derive(Debug)]
+pub struct ExpertStep {
+    pub x: Place,
+    pub routes: Place,
+    pub used: usize,
+    pub weight: Weight,
+    pub kind: ExpertKind,
+    /// Outputs of one expert.
+    pub width: usize,
+    pub out: Place,
+}
+
+/// Sampling; offsets are in words of the staged region.
+#[derive(Debug)]
+pub struct SampleStep {
+    pub logits: Place,
+    pub vocab: usize,
+    pub tokens: Place,
+    pub targets: Option<Place>,
+    pub settings: Place,
+    pub counts: Place,
+    pub bias: Option<Place>,
+    pub mask: Option<Place>,
+    pub out: Place,
+    /// Logits after bias and penalties, `[sequences, stride]`.
+    pub values: usize,
+    /// What parts came to.
+    pub found: usize,
+    /// Scratch memory for so many choices at a time, this many words each.
+    pub scratch: usize,
+    pub scratch_words: usize,
+    pub choices: usize,
+}
+
+impl SampleStep {
+    /// Parts that a sequence's logits are scanned in.
+    pub fn parts(&self) -> usize {
+        self.vocab.div_ceil(super::sample::PART)
+    }
+}
+
 /// One step of a plan.
 #[derive(Debug)]
 pub enum Step {
@@ -70,9 +183,14 @@ pub enum Step {
         norm: NormStep,
         out: Place,
     },
-    /// Makes the 8-bit activations of the linear step after it.
+    /// Makes the activations of the step after it, which has an 8-bit weight.
     Quantize {
         x: Place,
+    },
+    /// Rounds to 8-bit blocks.
+    ToQ8 {
+        x: Place,
+        out: Place,
     },
     Linear(LinearStep),
     Rope {
@@ -83,6 +201,23 @@ pub enum Step {
         head_dim: usize,
     },
     Attention(AttentionStep),
+    StoreKv(StoreStep),
+    Cached(CachedStep),
+    ShortConv(ConvStep),
+    /// Products with a small matrix that is kept as a vector.
+    Dots {
+        x: Place,
+        weight: Weight,
+        out: Place,
+    },
+    Choose(ChooseStep),
+    Experts(ExpertStep),
+    /// A part of the logits of a sequence each.
+    Scan(Arc<SampleStep>),
+    /// The token of a sequence each.
+    Pick(Arc<SampleStep>),
+    /// What the tokens change.
+    Commit(Arc<SampleStep>),
     Pool {
         x: Place,
         ranges: Place,
@@ -96,15 +231,31 @@ pub enum Step {
     },
 }
 
-/// What a run's integers must satisfy before anything is computed from them.
-#[derive(Debug)]
-pub enum Check {
-    /// Field `field` of `tokens` is a row of a table of `rows`.
-    Entry { tokens: Place, field: usize, rows: usize, name: String },
-    /// Tiles lie in their sequences, those in `qkv`.
-    Tiles { tiles: Place, qkv: Place },
-    /// Ranges lie in `x`.
-    Ranges { ranges: Place, x: Place },
+impl Step {
+    /// For profiles.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::Embed { .. } => "embed",
+            Step::Norm { .. } => "norm",
+            Step::Quantize { .. } => "quantize",
+            Step::ToQ8 { .. } => "to_q8",
+            Step::Linear(step) if step.gated => "gated_linear",
+            Step::Linear(_) => "linear",
+            Step::Rope { .. } => "rope",
+            Step::Attention(_) => "attention",
+            Step::StoreKv(_) => "store_kv",
+            Step::Cached(_) => "cached_attention",
+            Step::ShortConv(_) => "short_conv",
+            Step::Dots { .. } => "dots",
+            Step::Choose(_) => "choose",
+            Step::Experts(_) => "experts",
+            Step::Scan(_) => "sample_scan",
+            Step::Pick(_) => "sample_pick",
+            Step::Commit(_) => "sample_commit",
+            Step::Pool { .. } => "pool",
+            Step::Normalize { .. } => "normalize",
+        }
+    }
 }
 
 /// A lowered program.
@@ -116,168 +267,8 @@ pub struct Lowered {
     pub words: usize,
     /// Rows that are quantized, at most.
     pub quantized_rows: usize,
-    /// Largest head dimension.
-    pub head_dim: usize,
-}
-
-/// Lowers a program whose buffers are at `places`.
-///
-/// # Errors
-/// `Unsupported` for buffers that are not kept in f32 and for weights of another backend.
-pub fn lower(program: &Program, places: &[Place], isa: Isa) -> Result<Lowered> {
-    if let Some(spec) = program.buffers.iter().find(|b| matches!(b.dtype, DType::F16 | DType::Q8)) {
-        return Err(Error::Unsupported(format!(
-            "buffer `{}` is {:?}; the CPU backend computes in f32, so record with its capabilities' activations",
-            spec.name, spec.dtype
-        )));
-    }
-    let mut lowering = Lowering { program, places, isa, lowered: Lowered::default() };
-    for op in &program.ops {
-        lowering.op(op)?;
-    }
-    Ok(lowering.lowered)
-}
-
-struct Lowering<'a> {
-    program: &'a Program,
-    places: &'a [Place],
-    isa: Isa,
-    lowered: Lowered,
-}
-
-impl Lowering<'_> {
-    fn place(&self, id: BufferId) -> Place {
-        self.places[id.index()]
-    }
-
-    fn spec(&self, id: BufferId) -> &BufferSpec {
-        self.program.spec(id)
-    }
-
-    fn wrong(weight: &Weight, needed: &str) -> Error {
-        Error::Unsupported(format!(
-            "weight `{}` was uploaded as a {:?} of {:?} values, but the op needs a {needed}",
-            weight.name(),
-            weight.usage(),
-            weight.format()
-        ))
-    }
-
-    fn vector<'w>(&self, weight: &'w Weight) -> Result<&'w [f32]> {
-        match kept(weight, self.isa)? {
-            Kept::Vector(values) => Ok(values),
-            _ => Err(Self::wrong(weight, "vector")),
-        }
-    }
-
-    fn norm(&self, params: &NormParams) -> Result<NormStep> {
-        self.vector(&params.weight)?;
-        Ok(NormStep { kind: params.kind, weight: params.weight.clone(), eps: params.eps })
-    }
-
-    fn op(&mut self, op: &Op) -> Result<()> {
-        let step = match op {
-            Op::Embed(o) => {
-                let mut tables = Vec::new();
-                for (table, field) in &o.tables {
-                    let Kept::Table(found) = kept(table, self.isa)? else {
-                        return Err(Self::wrong(table, "table"));
-                    };
-                    let (rows, name) = (found.rows, table.name().to_owned());
-                    let (tokens, field) = (self.place(o.tokens), *field as usize);
-                    self.lowered.checks.push(Check::Entry { tokens, field, rows, name });
-                    tables.push((table.clone(), field));
-                }
-                let norm = o.norm.as_ref().map(|n| self.norm(n)).transpose()?;
-                Step::Embed { tokens: self.place(o.tokens), tables, norm, out: self.place(o.out) }
-            }
-            Op::Norm(o) => {
-                Step::Norm { x: self.place(o.x), norm: self.norm(&o.params)?, out: self.place(o.out) }
-            }
-            Op::Linear(o) => {
-                let residual = o.residual.map(|id| self.place(id));
-                self.linear(o.x, &o.weight, o.bias.as_ref(), o.activation, residual, false, o.out)?
-            }
-            Op::GatedLinear(o) => {
-                self.linear(o.x, &o.weight, o.bias.as_ref(), o.activation, None, true, o.out)?
-            }
-            Op::Rope(o) => {
-                if !matches!(kept(&o.table, self.isa)?, Kept::Table(Table { values: Values::F32(_), .. })) {
-                    return Err(Self::wrong(&o.table, "table of f32 values"));
-                }
-                let (table, name) = (o.table.clone(), o.table.name().to_owned());
-                let (x, tokens, rows) = (self.place(o.x), self.place(o.tokens), o.table.rows());
-                self.lowered.checks.push(Check::Entry { tokens, field: 1, rows, name });
-                Step::Rope { x, tokens, table, heads: o.heads, head_dim: o.head_dim }
-            }
-            Op::Attention(o) => {
-                if let Some(bias) = &o.bias {
-                    self.vector(bias)?;
-                }
-                let (qkv, tiles) = (self.place(o.qkv), self.place(o.tiles));
-                self.lowered.checks.push(Check::Tiles { tiles, qkv });
-                self.lowered.head_dim = self.lowered.head_dim.max(o.head_dim);
-                Step::Attention(AttentionStep {
-                    qkv,
-                    tiles,
-                    heads: o.heads,
-                    kv_heads: o.kv_heads,
-                    head_dim: o.head_dim,
-                    scale: o.scale,
-                    window: o.window,
-                    bias: o.bias.clone(),
-                    out: self.place(o.out),
-                })
-            }
-            Op::Pool(o) => {
-                let (x, ranges) = (self.place(o.x), self.place(o.ranges));
-                self.lowered.checks.push(Check::Ranges { ranges, x });
-                Step::Pool { x, ranges, modes: o.modes.clone(), out: self.place(o.out) }
-            }
-            Op::Normalize(o) => Step::Normalize { x: self.place(o.x), unit: o.unit, out: self.place(o.out) },
-            Op::StoreKv(_)
-            | Op::CachedAttention(_)
-            | Op::ShortConv(_)
-            | Op::Route(_)
-            | Op::ExpertGatedLinear(_)
-            | Op::ExpertLinear(_)
-            | Op::Sample(_) => {
-                return Err(Error::Unsupported(format!(
-                    "op {}: the CPU backend runs encoders only",
-                    op.name()
-                )));
-            }
-        };
-        self.lowered.steps.push(step);
-        Ok(())
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the operands of two ops")]
-    fn linear(
-        &mut self,
-        x: BufferId,
-        weight: &Weight,
-        bias: Option<&Weight>,
-        activation: Activation,
-        residual: Option<Place>,
-        gated: bool,
-        out: BufferId,
-    ) -> Result<Step> {
-        let (rows, x) = (self.spec(x).rows, self.place(x));
-        match kept(weight, self.isa)? {
-            Kept::F32(_) => {}
-            Kept::Int8(_) => {
-                let words = rows * row_words(self.isa, weight.cols());
-                self.lowered.words = self.lowered.words.max(words);
-                self.lowered.quantized_rows = self.lowered.quantized_rows.max(rows);
-                self.lowered.steps.push(Step::Quantize { x });
-            }
-            _ => return Err(Self::wrong(weight, "matrix")),
-        }
-        if let Some(bias) = bias {
-            self.vector(bias)?;
-        }
-        let (weight, bias, out) = (weight.clone(), bias.cloned(), self.place(out));
-        Ok(Step::Linear(LinearStep { x, weight, bias, activation, residual, gated, out }))
-    }
+    /// Words of scratch memory that a worker needs.
+    pub scratch: usize,
+    /// Words that a step leaves to the next one, at most.
+    pub staged: usize,
 }

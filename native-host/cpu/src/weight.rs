@@ -12,10 +12,12 @@ use half::{bf16, f16};
 use inferencelayer_engine::{
     Error, Result,
     backend::WeightSink,
+    quant::Unpacked,
     tensor::{Format, Weight, WeightSpec, WeightStorage, WeightUse, decode_f32},
 };
 
 use super::{
+    blocks::pack::{Layout, PackedBlocks},
     gemm::pack::{MAX_INT8_INPUTS, PackedF32, PackedInt8},
     isa::Isa,
     table::{Table, Values},
@@ -58,6 +60,7 @@ impl Drop for Held {
 pub enum Kept {
     F32(PackedF32),
     Int8(PackedInt8),
+    Blocks(PackedBlocks),
     Table(Table),
     /// Filled up with zeros to a multiple of [`VECTOR_FILL`], so that a bias can be read in whole panels.
     Vector(Vec<f32>),
@@ -105,6 +108,9 @@ pub struct CpuSink {
     /// An 8-bit weight's row so far.
     row: Vec<f32>,
     piece: Vec<f32>,
+    /// The blocks of a row so far.
+    blocks: Vec<u8>,
+    unpacked: Unpacked,
 }
 
 impl CpuSink {
@@ -115,27 +121,52 @@ impl CpuSink {
         let size = rows.checked_mul(cols).filter(|n| *n <= isize::MAX as usize / 16).ok_or_else(|| {
             Error::Unsupported(format!("weight `{}`: [{rows}, {cols}] is more than memory", spec.name))
         })?;
-        let kept = match (spec.usage, spec.format) {
-            (WeightUse::Matrix, Format::F32) => Kept::F32(PackedF32::zeroed(isa, rows, cols)),
-            (WeightUse::Matrix, Format::Int8) if cols <= MAX_INT8_INPUTS => {
+        if !cols.is_multiple_of(spec.format.block()) {
+            return Err(Error::Shape {
+                what: format!("weight `{}` in {}", spec.name, spec.format),
+                expected: format!("rows of a multiple of {} values", spec.format.block()),
+                found: format!("[{rows}, {cols}]"),
+            });
+        }
+        let layout = Layout::of(spec.format);
+        let kept = match (spec.usage, spec.format, layout) {
+            (WeightUse::Matrix, _, Some(layout)) => {
+                Kept::Blocks(PackedBlocks::zeroed(isa, layout, rows, cols))
+            }
+            (WeightUse::Table, format, Some(_)) => {
+                let bytes = Vec::with_capacity(rows * format.row_bytes(cols));
+                table(rows, cols, Values::Blocks(format, bytes))
+            }
+            (WeightUse::Matrix, Format::F32, _) => Kept::F32(PackedF32::zeroed(isa, rows, cols)),
+            (WeightUse::Matrix, Format::Int8, _) if cols <= MAX_INT8_INPUTS => {
                 Kept::Int8(PackedInt8::zeroed(isa, rows, cols))
             }
-            (WeightUse::Table, Format::F32) => table(rows, cols, Values::F32(Vec::with_capacity(size))),
-            (WeightUse::Table, Format::F16) => table(rows, cols, Values::F16(Vec::with_capacity(size))),
-            (WeightUse::Table, Format::BF16) => table(rows, cols, Values::Bf16(Vec::with_capacity(size))),
-            (WeightUse::Vector, Format::F32) => {
+            (WeightUse::Table, Format::F32, _) => table(rows, cols, Values::F32(Vec::with_capacity(size))),
+            (WeightUse::Table, Format::F16, _) => table(rows, cols, Values::F16(Vec::with_capacity(size))),
+            (WeightUse::Table, Format::BF16, _) => table(rows, cols, Values::Bf16(Vec::with_capacity(size))),
+            (WeightUse::Vector, Format::F32, _) => {
                 Kept::Vector(Vec::with_capacity(size.next_multiple_of(VECTOR_FILL)))
             }
-            (usage, format) => {
+            (usage, format, _) => {
                 return Err(Error::Unsupported(format!(
                     "weight `{}`: the CPU backend keeps no {usage:?} of {cols} columns as {format:?}; it keeps \
-                     matrices as F32 or Int8 (up to {MAX_INT8_INPUTS} columns), tables as F32, F16 or BF16, and \
-                     vectors as F32",
+                     matrices as F32, Int8 (up to {MAX_INT8_INPUTS} columns) or blocks, tables as F32, F16, BF16 or \
+                     blocks, and vectors as F32",
                     spec.name
                 )));
             }
         };
-        Ok(CpuSink { spec, isa, memory, kept, filled: 0, row: Vec::new(), piece: Vec::new() })
+        Ok(CpuSink {
+            spec,
+            isa,
+            memory,
+            kept,
+            filled: 0,
+            row: Vec::new(),
+            piece: Vec::new(),
+            blocks: Vec::new(),
+            unpacked: Unpacked::default(),
+        })
     }
 
     fn size(&self) -> usize {
@@ -171,10 +202,38 @@ impl CpuSink {
                 Values::F32(values) => values.extend_from_slice(piece),
                 Values::F16(values) => values.extend(piece.iter().map(|v| f16::from_f32(*v))),
                 Values::Bf16(values) => values.extend(piece.iter().map(|v| bf16::from_f32(*v))),
+                // They take blocks.
+                Values::Blocks(..) => {}
             },
             Kept::Vector(values) => values.extend_from_slice(piece),
+            Kept::Blocks(_) => {}
         }
         self.filled += piece.len();
+    }
+
+    /// Takes whole blocks of the weight's own format.
+    fn take_blocks(&mut self, bytes: &[u8]) -> Result<()> {
+        let (format, cols) = (self.spec.format, self.spec.cols);
+        match &mut self.kept {
+            Kept::Table(Table { values: Values::Blocks(_, kept), .. }) => kept.extend_from_slice(bytes),
+            Kept::Blocks(packed) => {
+                let (row_bytes, mut rest) = (format.row_bytes(cols), bytes);
+                while !rest.is_empty() {
+                    let (now, later) = rest.split_at(rest.len().min(row_bytes - self.blocks.len()));
+                    self.blocks.extend_from_slice(now);
+                    self.filled += now.len() / format.block_bytes() * format.block();
+                    if self.blocks.len() == row_bytes {
+                        packed.set_row(self.filled / cols - 1, format, &self.blocks, &mut self.unpacked)?;
+                        self.blocks.clear();
+                    }
+                    rest = later;
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.filled += bytes.len() / format.block_bytes() * format.block();
+        Ok(())
     }
 }
 
@@ -188,6 +247,17 @@ impl WeightSink for CpuSink {
         let after = self.filled + bytes.len() / block_bytes * block;
         if after > self.size() {
             return Err(self.mismatch(after));
+        }
+        if self.spec.format.is_block() {
+            if source != self.spec.format || !bytes.len().is_multiple_of(block_bytes) {
+                return Err(Error::Unsupported(format!(
+                    "weight `{}`: {} bytes of {source} for blocks of {}",
+                    self.spec.name,
+                    bytes.len(),
+                    self.spec.format
+                )));
+            }
+            return self.take_blocks(bytes);
         }
         for piece in bytes.chunks(PIECE / block * block_bytes) {
             self.piece.clear();
@@ -204,6 +274,7 @@ impl WeightSink for CpuSink {
         let bytes = match &mut self.kept {
             Kept::F32(packed) => packed.bytes(),
             Kept::Int8(packed) => packed.bytes(),
+            Kept::Blocks(packed) => packed.bytes(),
             Kept::Table(table) => table.bytes(),
             Kept::Vector(values) => {
                 values.resize(values.len().next_multiple_of(VECTOR_FILL), 0.0);

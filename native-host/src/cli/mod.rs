@@ -10,7 +10,16 @@ pub mod progress;
 pub mod steps;
 pub mod stream;
 
+use std::{fmt::Display, io::Write as _, process::ExitCode};
+
 use inferencelayer_engine::gpu::AdapterChoice;
+
+/// Says on standard error why a program ends.
+pub fn fail(error: &dyn Display) -> ExitCode {
+    // If that is full or closed, the exit status has to do.
+    let _ = writeln!(std::io::stderr(), "error: {error}");
+    ExitCode::FAILURE
+}
 
 /// Parses `--adapter`: a number, or a part of a name.
 ///

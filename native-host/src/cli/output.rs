@@ -72,7 +72,8 @@ impl Writer {
             (Form::Jsonl, Target::File(file)) => Kind::Json(BufWriter::new(Box::new(file))),
             (_, Target::File(file)) => {
                 let mut file = BufWriter::new(file);
-                file.write_all(&header(form, 0, dimension))?;
+                // Zeros, so that what an interrupted program leaves does not pass for a whole file.
+                file.write_all(&vec![0; header(form, 0, dimension).len()])?;
                 Kind::InPlace(form, file)
             }
             (_, Target::Stream(stream)) => Kind::Spooled(form, BufWriter::new(tempfile::tempfile()?), stream),

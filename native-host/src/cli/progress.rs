@@ -1,7 +1,8 @@
 //! Progress bars on a terminal. Short work shows none.
 
 use std::{
-    io::IsTerminal,
+    cell::RefCell,
+    io::{IsTerminal, Write as _},
     time::{Duration, Instant},
 };
 
@@ -79,6 +80,18 @@ impl Drop for Bar {
     }
 }
 
+/// Shows how far the loading of a model is.
+#[derive(Default)]
+pub struct Loading(RefCell<Option<Bar>>);
+
+impl Loading {
+    /// `done` of `total` bytes of weights have been read.
+    pub fn tell(&self, done: u64, total: u64) {
+        let mut bar = self.0.borrow_mut();
+        bar.get_or_insert_with(|| Bar::new(Some(total), "loading")).update(done, "loading".into());
+    }
+}
+
 /// Shows transfers of models.
 #[cfg(feature = "net")]
 #[derive(Default)]
@@ -97,6 +110,11 @@ impl crate::hub::Progress for Transfers {
     fn begin(&self, what: &str, done: u64, total: Option<u64>) {
         let mut bar = Bar::at_once(total, what);
         bar.advance(done);
+        if !bar.wanted {
+            // In a log, one line instead of a bar.
+            let size = total.map_or(String::new(), |bytes| format!(" ({})", indicatif::HumanBytes(bytes)));
+            let _ = writeln!(std::io::stderr(), "{what}{size} …");
+        }
         *self.bar() = Some(bar);
     }
 

@@ -16,13 +16,31 @@ pub struct Limits {
     pub window_records: usize,
     /// Bytes of text (or of ids) after which a window ends.
     pub window_bytes: usize,
+    /// The first window is this part of a whole one, so that first results come soon; each next has twice the size.
+    pub first_part: usize,
 }
 
 impl Limits {
-    /// A window of about sixteen full batches, which is enough to sort well and to keep a GPU's queue filled.
-    pub fn for_batch_tokens(batch_tokens: usize) -> Self {
-        let window_bytes = batch_tokens.saturating_mul(64).clamp(1 << 16, 16 << 20);
-        Limits { window_records: batch_tokens.clamp(64, 16_384), window_bytes }
+    /// On a GPU a window of about sixteen full batches, which is enough to sort well and to keep the queue filled; a
+    /// CPU has no queue, and four keep results coming.
+    pub fn new(batch_tokens: usize, gpu: bool) -> Self {
+        let batches = if gpu { 16 } else { 4 };
+        let window_bytes = batch_tokens.saturating_mul(4 * batches).clamp(1 << 16, 16 << 20);
+        Limits {
+            window_records: (batch_tokens / 16 * batches).clamp(64, 16_384),
+            window_bytes,
+            first_part: batches,
+        }
+    }
+
+    /// What a window of 1/`part` holds.
+    fn part(self, part: usize) -> Self {
+        let of = |whole: usize| whole.div_ceil(part);
+        Limits {
+            window_records: of(self.window_records),
+            window_bytes: of(self.window_bytes),
+            first_part: self.first_part,
+        }
     }
 }
 
@@ -111,15 +129,20 @@ where
 {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
+        let mut part = limits.first_part.max(1);
         loop {
-            let (window, end) = take_window(&mut records, limits);
+            let (window, end) = take_window(&mut records, limits.part(part));
+            part = part.div_ceil(2);
             // An error in a later line must not swallow the lines before it.
-            if !window.is_empty() && sender.send(tokenize(window)).is_err() {
+            if !window.is_empty() && sender.send(tokenize(window).map(Some)).is_err() {
                 return;
             }
             match end {
                 End::Full => {}
-                End::Input => return,
+                End::Input => {
+                    let _ = sender.send(Ok(None));
+                    return;
+                }
                 End::Failed(error) => {
                     // Nobody is left to hear it if the consumer has stopped.
                     let _ = sender.send(Err(error));
@@ -128,7 +151,17 @@ where
             }
         }
     });
-    receiver.into_iter()
+    let mut done = false;
+    std::iter::from_fn(move || {
+        if done {
+            return None;
+        }
+        // `None` is the end of the input: a thread that is gone without it has panicked.
+        let panicked = || Err(Error::Input("the input's reader panicked; its message stands above".into()));
+        let next = receiver.recv().unwrap_or_else(|_| panicked()).transpose();
+        done = !matches!(next, Some(Ok(_)));
+        next
+    })
 }
 
 enum End {
@@ -164,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { window_records: 6, window_bytes: 1 << 20 };
+    const LIMITS: Limits = Limits { window_records: 6, window_bytes: 1 << 20, first_part: 1 };
 
     fn records(lengths: &[usize]) -> Vec<Result<Record>> {
         let record = |(i, n): (usize, &usize)| {
@@ -229,6 +262,26 @@ mod tests {
         let error = run(input.into_iter(), LIMITS, tokenize(), encode, emit, |_| Ok(())).unwrap_err();
         assert_eq!(error.to_string(), "line 3 is bad");
         assert_eq!(emitted, 2);
+    }
+
+    #[test]
+    fn first_windows_are_small() {
+        let mut sizes = Vec::new();
+        let encode = |batch: &[&Sequence]| {
+            sizes.push(batch.len());
+            Ok(batch.iter().map(|_| vec![0.0]).collect())
+        };
+        let limits = Limits { first_part: 4, ..LIMITS };
+        run(records(&[1; 17]).into_iter(), limits, tokenize(), encode, |_, _, _| Ok(()), |_| Ok(())).unwrap();
+        assert_eq!(sizes, [2, 3, 6, 6]);
+    }
+
+    #[test]
+    fn a_panic_in_the_reader_is_an_error() {
+        let input = (0..20).map(|i| if i < 9 { Ok(Record::argument("abc")) } else { panic!("the reader's") });
+        let encode = |batch: &[&Sequence]| Ok(batch.iter().map(|_| vec![0.0]).collect());
+        let error = run(input, LIMITS, tokenize(), encode, |_, _, _| Ok(()), |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
     }
 
     #[test]

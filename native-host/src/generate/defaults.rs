@@ -20,6 +20,9 @@ pub struct GenerationDefaults {
     pub sampling: Option<Sampling>,
 }
 
+/// Texts of tokens that end an answer in the models that have them, as in llama.cpp (`src/llama-vocab.cpp`).
+const ENDS: [&str; 4] = ["<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"];
+
 /// One token, or several.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
@@ -69,18 +72,21 @@ impl Config {
 
 impl GenerationDefaults {
     /// Reads a folder's `generation_config.json` and `config.json`. Token ids beyond the vocabulary are left out.
+    /// `end` is the tokenizer's end-of-sequence token.
     ///
     /// # Errors
     /// `Malformed`, naming the file.
-    pub async fn from_folder(files: &dyn Folder, vocab: usize) -> Result<Self> {
+    pub async fn from_folder(files: &dyn Folder, vocab: usize, end: Option<u32>) -> Result<Self> {
         let generation: Config = folder::json(files, "generation_config.json").await?.unwrap_or_default();
         let model: Config = folder::json(files, "config.json").await?.unwrap_or_default();
         let mut eos = generation.eos();
         eos.extend(model.eos());
+        eos.extend(end);
         Ok(GenerationDefaults { eos: usable(eos, vocab), sampling: generation.sampling() })
     }
 
-    /// Reads a GGUF file's end-of-sequence and end-of-turn tokens.
+    /// Reads a GGUF file's end-of-sequence and end-of-turn tokens: those it names, and those known by their texts, since
+    /// files name one where the original has several.
     ///
     /// # Errors
     /// `Config` naming the key.
@@ -89,6 +95,9 @@ impl GenerationDefaults {
         for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
             eos.extend(metadata.opt_id(key)?);
         }
+        let tokens = metadata.opt_strings("tokenizer.ggml.tokens")?.into_iter().flat_map(|t| t.iter());
+        let ends = tokens.enumerate().filter(|(_, text)| ENDS.contains(text));
+        eos.extend(ends.map(|(id, _)| id as u32));
         Ok(GenerationDefaults { eos: usable(eos, vocab), sampling: None })
     }
 }

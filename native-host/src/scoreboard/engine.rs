@@ -34,7 +34,7 @@ impl Ours {
         let opened = variant.open(adapter, threads)?;
         let folder = DiskFolder::open(model)?;
         let options = EmbedOptions::default();
-        let engine = block_on(EmbedEngine::load(&folder, opened.shared(), max_tokens, &options))?;
+        let engine = block_on(EmbedEngine::load(&folder, opened.shared(), max_tokens, &options, None))?;
         Ok(Ours { variant: variant.clone(), opened, engine })
     }
 
@@ -64,7 +64,7 @@ impl Contender for Ours {
     }
 
     fn run(&mut self, request: Request) -> Result<Reply> {
-        let ids = super::contest::Batch::new(request.texts, request.tokens).ids();
+        let ids = request.batch().ids();
         let (mut seconds, mut vectors) = (Vec::new(), Vec::new());
         for _ in 0..request.runs {
             let ids = ids.clone();

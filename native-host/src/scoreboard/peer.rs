@@ -30,8 +30,16 @@ pub struct Peer {
     program: Program,
     args: &'static [&'static str],
     /// Ours that it is compared with.
-    device: Device,
+    pub device: Device,
     format: Format,
+    pub task: Task,
+}
+
+/// What a peer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    Encode,
+    Generate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +49,14 @@ enum Program {
 }
 
 /// All peers.
-pub const ALL: [Peer; 7] = [
+pub const ALL: [Peer; 8] = [
     Peer {
         name: "onnxruntime",
         program: Program::Python("onnxruntime_bert.py"),
         args: &["--mode", "f32"],
         device: Device::Cpu,
         format: Format::F32,
+        task: Task::Encode,
     },
     Peer {
         name: "onnxruntime-int8",
@@ -55,6 +64,7 @@ pub const ALL: [Peer; 7] = [
         args: &["--mode", "int8"],
         device: Device::Cpu,
         format: Format::Int8,
+        task: Task::Encode,
     },
     Peer {
         name: "torch",
@@ -62,14 +72,23 @@ pub const ALL: [Peer; 7] = [
         args: &[],
         device: Device::Cpu,
         format: Format::F32,
+        task: Task::Encode,
     },
-    Peer { name: "candle", program: Program::Candle, args: &[], device: Device::Cpu, format: Format::F32 },
+    Peer {
+        name: "candle",
+        program: Program::Candle,
+        args: &[],
+        device: Device::Cpu,
+        format: Format::F32,
+        task: Task::Encode,
+    },
     Peer {
         name: "torch-cuda-f32",
         program: Program::Python("torch_bert.py"),
         args: &["--device", "cuda"],
         device: Device::Gpu,
         format: Format::F32,
+        task: Task::Encode,
     },
     Peer {
         name: "torch-cuda-f16",
@@ -77,6 +96,7 @@ pub const ALL: [Peer; 7] = [
         args: &["--device", "cuda", "--mode", "f16"],
         device: Device::Gpu,
         format: Format::F16,
+        task: Task::Encode,
     },
     Peer {
         name: "torch-cuda-f16-compiled",
@@ -84,6 +104,16 @@ pub const ALL: [Peer; 7] = [
         args: &["--device", "cuda", "--mode", "f16", "--compile"],
         device: Device::Gpu,
         format: Format::F16,
+        task: Task::Encode,
+    },
+    Peer {
+        name: "llama.cpp",
+        program: Program::Python("llama_cpp_gguf.py"),
+        args: &[],
+        device: Device::Cpu,
+        // Whatever the file has.
+        format: Format::F32,
+        task: Task::Generate,
     },
 ];
 
@@ -103,9 +133,9 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
-    /// Whether ours is compared with it.
+    /// Whether our encoder is compared with it.
     pub fn rivals(&self, variant: &Variant) -> bool {
-        self.device == variant.device && self.format == variant.format
+        self.task == Task::Encode && self.device == variant.device && self.format == variant.format
     }
 }
 
@@ -232,6 +262,7 @@ impl Drop for Running {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use crate::scoreboard::contest::Batch;
 
     fn shell(script: &str) -> Started {
         let mut command = Command::new("sh");
@@ -247,7 +278,7 @@ mod tests {
             format!(r#"{HELLO} read line; echo "$line" >&2; echo '{{"seconds":[0.5],"vector":[1,2]}}'"#);
         let mut running = shell(&script).unwrap();
         assert_eq!(running.name(), "x 1.2 f32");
-        let request = Request { texts: 1, tokens: 2, runs: 1 };
+        let request = Request::encode(Batch::new(1, 2));
         let reply = running.run(request).unwrap();
         assert_eq!((reply.seconds, reply.vector), (vec![0.5], vec![1.0, 2.0]));
         assert!(running.run(request).unwrap_err().to_string().starts_with("onnxruntime: "));

@@ -24,6 +24,8 @@ struct Splitting {
     nfc: bool,
     /// A word that is in the vocabulary is taken whole, though no merges may lead to it.
     whole_words: bool,
+    /// Texts begin with the beginning-of-sequence token unless the file says otherwise.
+    begins: bool,
 }
 
 const SPLITTINGS: [Splitting; 4] = [
@@ -33,15 +35,31 @@ const SPLITTINGS: [Splitting; 4] = [
         digits: false,
         nfc: false,
         whole_words: true,
+        begins: true,
     },
-    Splitting { names: &["qwen2"], words: Some(QWEN2), digits: false, nfc: true, whole_words: false },
-    Splitting { names: &["smollm"], words: None, digits: true, nfc: false, whole_words: false },
+    Splitting {
+        names: &["qwen2", "deepseek-r1-qwen"],
+        words: Some(QWEN2),
+        digits: false,
+        nfc: true,
+        whole_words: false,
+        begins: false,
+    },
+    Splitting {
+        names: &["smollm"],
+        words: None,
+        digits: true,
+        nfc: false,
+        whole_words: false,
+        begins: false,
+    },
     Splitting {
         names: &["gpt-2", "gpt2", "default"],
         words: None,
         digits: false,
         nfc: false,
         whole_words: false,
+        begins: false,
     },
 ];
 
@@ -103,9 +121,9 @@ pub fn from_gguf(metadata: &Metadata) -> Result<Option<Tokenizer>> {
         }
     }
     let text_of = |id: u32| tokens.get(id as usize).unwrap_or_default().to_owned();
-    let add = |key: &str| metadata.opt_bool(key).map(|v| v.unwrap_or(false));
-    let first = bos.filter(|_| add("tokenizer.ggml.add_bos_token").unwrap_or(false));
-    let last = eos.filter(|_| add("tokenizer.ggml.add_eos_token").unwrap_or(false));
+    let begins = metadata.opt_bool("tokenizer.ggml.add_bos_token")?.unwrap_or(splitting.begins);
+    let ends = metadata.opt_bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+    let (first, last) = (bos.filter(|_| begins), eos.filter(|_| ends));
     let mut steps = Vec::new();
     if splitting.digits {
         steps.push(json!({"type": "Digits", "individual_digits": true}));

@@ -3,8 +3,8 @@
 use alloc::{format, vec, vec::Vec};
 
 use super::{
-    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag, fold, one, rows::to_q8,
-    weight_word,
+    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, expert_tiles::Experts, flag, fold,
+    one, rows::to_q8, weight_word,
 };
 use crate::{
     Error, Result,
@@ -58,6 +58,20 @@ pub fn route(l: &Lowering<'_>, o: &Route) -> Result<Vec<Dispatch>> {
 pub fn expert_gated_linear(l: &Lowering<'_>, o: &ExpertGatedLinear) -> Result<Vec<Dispatch>> {
     let used = o.used as u32;
     let n = l.program.spec(o.out).cols / o.used;
+    let tiled = Experts {
+        x: o.x,
+        routes: o.routes,
+        used,
+        weight: &o.weight,
+        k4: l.cols4(o.x),
+        n: n as u32,
+        gated: Some(o.activation),
+    };
+    if l.word(o.out) != "q8"
+        && let Some(all) = tiled.products(l, Binding::Buffer(o.out), l.word(o.out))?
+    {
+        return Ok(all);
+    }
     // Whole 8-bit blocks, or few columns so that there are many workgroups.
     let direct = l.word(o.out) != "q8" || n.is_multiple_of(q8::BLOCK);
     let (y, cols) = match l.word(o.out) {
@@ -90,6 +104,18 @@ pub fn expert_gated_linear(l: &Lowering<'_>, o: &ExpertGatedLinear) -> Result<Ve
 
 pub fn expert_linear(l: &Lowering<'_>, o: &ExpertLinear) -> Result<Vec<Dispatch>> {
     let (used, n) = (o.used as u32, l.program.spec(o.out).cols);
+    let tiled = Experts {
+        x: o.x,
+        routes: o.routes,
+        used,
+        weight: &o.weight,
+        k4: l.cols4(o.x) / used,
+        n: n as u32,
+        gated: None,
+    };
+    if let Some(all) = tiled.sums(l, o.residual, o.out)? {
+        return Ok(all);
+    }
     let definitions = define(&[
         ("X", l.word(o.x)),
         ("W", weight_word(&o.weight)?),

@@ -192,10 +192,8 @@ pub fn takes_norm(l: &Lowering<'_>, call: &Call<'_>, norm: &Norm) -> bool {
 
 /// Whether the dispatch of a product can make the outputs of `conv`, which reads its own.
 pub fn takes_conv(l: &Lowering<'_>, call: &Call<'_>, o: &Linear, conv: &ShortConv) -> bool {
-    let plain = o.bias.is_none()
-        && o.residual.is_none()
-        && conv.bias.is_none()
-        && o.activation == Activation::None;
+    let plain =
+        o.bias.is_none() && o.residual.is_none() && conv.bias.is_none() && o.activation == Activation::None;
     let together = Product::of(l, &Call { conv: Some(conv), ..*call });
     plain
         && conv.bcx == o.out

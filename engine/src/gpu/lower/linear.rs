@@ -3,8 +3,8 @@
 use alloc::{format, vec, vec::Vec};
 
 use super::{
-    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag,
-    linear_vec, storage, weight_word, whole,
+    Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag, linear_coop, linear_vec,
+    storage, weight_word, whole,
 };
 use crate::{
     Error, Result,
@@ -59,16 +59,17 @@ pub fn gated_linear(l: &Lowering<'_>, o: &GatedLinear) -> Result<Vec<Dispatch>> 
 
 /// A kernel with its tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Choice {
-    kernel: &'static Kernel,
+pub struct Choice {
+    pub kernel: &'static Kernel,
     /// The kernel's own word for the tile, if it has several.
-    word: Option<&'static str>,
-    rows: u32,
-    columns: u32,
+    pub word: Option<&'static str>,
+    pub rows: u32,
+    /// Output columns.
+    pub columns: u32,
 }
 
 impl Choice {
-    const fn new(kernel: &'static Kernel, word: Option<&'static str>, rows: u32, columns: u32) -> Self {
+    pub const fn new(kernel: &'static Kernel, word: Option<&'static str>, rows: u32, columns: u32) -> Self {
         Choice { kernel, word, rows, columns }
     }
 
@@ -80,34 +81,19 @@ impl Choice {
 /// So many workgroups occupy a GPU well enough that smaller tiles, which read more, do not pay.
 const ENOUGH_WORKGROUPS: u32 = 64;
 
-/// Up to so many output columns, the tile with the finer grain.
-const FEW_COLUMNS: u32 = 640;
-
-/// The kernel for a product with `rows` rows, `n` output columns and `4·k4` terms, if `x` and the weight are f16
-/// or not. Which tile is taken never changes a bit of the result.
-fn choose(features: Features, halves: bool, gated: bool, rows: u32, n: u32, k4: u32) -> Choice {
-    let one = |kernel, word, tile, columns: u32| {
-        // Gate and up columns share a tile.
-        Choice::new(kernel, word, tile, if gated { columns / 2 } else { columns })
-    };
-    let coop = |word, tile| one(&kernel::LINEAR_COOP, Some(word), tile, tile);
-    let largest = |tiles: &[Choice], smallest: Choice| {
-        let fits = |c: &&Choice| n.div_ceil(c.columns) * rows.div_ceil(c.rows) >= ENOUGH_WORKGROUPS;
-        tiles.iter().find(fits).copied().unwrap_or(smallest)
-    };
-    if features.cooperative_matrix && halves && k4.is_multiple_of(16) {
-        let even = k4.is_multiple_of(32);
-        let big = if n <= FEW_COLUMNS { "128n" } else { "128" };
-        let tiles = [coop(big, 128), coop("64", 64), coop(if even { "32" } else { "32s" }, 32)];
-        // The gated form of the smallest tile is twice as wide.
-        let columns = if gated { 32 } else { 16 };
-        let smallest = one(&kernel::LINEAR_COOP, Some(if even { "16" } else { "16s" }), 16, columns);
-        return largest(&tiles, smallest);
+/// The kernel for a product with `rows` rows and `n` output columns without cooperative matrices. Which tile is taken
+/// never changes a bit of the result.
+fn choose(features: Features, gated: bool, rows: u32, n: u32) -> Choice {
+    if !features.barriers {
+        return Choice::new(&kernel::LINEAR_DIRECT, None, 16, 64);
     }
-    if features.barriers {
-        return largest(&[one(&kernel::LINEAR_TILED, None, 64, 64)], one(&kernel::LINEAR_ROWS, None, 16, 16));
+    // Gate and up columns share a tile.
+    let one = |kernel, tile: u32| Choice::new(kernel, None, tile, if gated { tile / 2 } else { tile });
+    let tiled = one(&kernel::LINEAR_TILED, 64);
+    match n.div_ceil(tiled.columns) * rows.div_ceil(tiled.rows) {
+        ENOUGH_WORKGROUPS.. => tiled,
+        _ => one(&kernel::LINEAR_ROWS, 16),
     }
-    Choice::new(&kernel::LINEAR_DIRECT, None, 16, 64)
 }
 
 fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
@@ -128,9 +114,21 @@ fn lower(l: &Lowering<'_>, p: &Product<'_>) -> Result<Vec<Dispatch>> {
             linear_vec::most_rows(l.features)
         )));
     }
-    let choice = choose(l.features, (x, weight) == ("f16", "f16"), p.gated, rows, columns, k4);
+    let blocks = p.weight.format().is_block();
+    let matrices = l.features.cooperative_matrix && x == "f16" && (blocks || weight == "f16");
+    let coop = linear_coop::Task { blocks, gated: p.gated, rows, n: columns, k4 };
+    let choice = match coop.choose(l.linear_tile).filter(|_| matrices) {
+        Some(choice) => choice,
+        None => choose(l.features, p.gated, rows, columns),
+    };
     match choice.word {
-        Some(tile) => definitions.extend(define(&[("TILE", tile)])),
+        Some(tile) if choice.kernel.name == kernel::LINEAR_FEW.name => {
+            let columns = if choice.columns == 16 && !p.gated { "16" } else { "32" };
+            definitions.extend(define(&[("W", weight), ("TILE_M", tile), ("TILE_N", columns)]));
+        }
+        Some(tile) => {
+            definitions.extend(define(&[("W", weight), ("TILE", tile), ("EXPERT_TILES", &flag(false))]));
+        }
         None => definitions.extend(define(&[("X", x), ("W", weight)])),
     }
     dispatches(l, p, choice.kernel, &definitions, |n| {
@@ -168,48 +166,31 @@ fn dispatches(
 mod tests {
     use super::*;
 
-    fn features(cooperative_matrix: bool, barriers: bool) -> Features {
+    fn features(barriers: bool) -> Features {
         Features {
             f16: true,
             subgroups: true,
             subgroup_size: (32, 32),
-            cooperative_matrix,
+            cooperative_matrix: false,
             timestamps: false,
             barriers,
         }
     }
 
-    fn word(rows: u32, n: u32, k4: u32) -> Option<&'static str> {
-        choose(features(true, true), true, false, rows, n, k4).word
-    }
-
     #[test]
-    fn tiles_shrink_with_the_work() {
-        assert_eq!(word(16384, 768, 192), Some("128"));
-        assert_eq!(word(16384, 384, 384), Some("128n"));
-        assert_eq!(word(512, 768, 192), Some("64"));
-        assert_eq!(word(128, 768, 192), Some("32"));
-        assert_eq!(word(16, 1152, 96), Some("16"));
-        assert_eq!(word(16, 1152, 16), Some("16s"));
-    }
-
-    #[test]
-    fn operands_and_device_decide_the_kernel() {
-        let chosen = |coop, barriers, halves, rows, k4| {
-            choose(features(coop, barriers), halves, false, rows, 768, k4).kernel.name
-        };
-        assert_eq!(chosen(true, true, true, 64, 192), "linear_coop");
-        assert_eq!(chosen(true, true, false, 16384, 192), "linear_tiled");
-        assert_eq!(chosen(true, true, true, 16, 190), "linear_rows");
-        assert_eq!(chosen(false, true, true, 16384, 192), "linear_tiled");
-        assert_eq!(chosen(false, false, true, 16384, 192), "linear_direct");
+    fn the_device_and_the_work_decide_the_kernel() {
+        let chosen = |barriers, rows| choose(features(barriers), false, rows, 768).kernel.name;
+        assert_eq!(chosen(true, 16384), "linear_tiled");
+        assert_eq!(chosen(true, 16), "linear_rows");
+        assert_eq!(chosen(false, 16384), "linear_direct");
     }
 
     #[test]
     fn grids_cover_the_outputs() {
         for (gated, rows, n) in [(false, 1, 4), (false, 129, 132), (true, 17, 36), (true, 5000, 3072)] {
-            for (coop, barriers) in [(true, true), (false, true), (false, false)] {
-                let choice = choose(features(coop, barriers), true, gated, rows, n, 32);
+            let coop = |blocks| linear_coop::Task { blocks, gated, rows, n, k4: 32 }.choose(None);
+            let others = [true, false].map(|barriers| Some(choose(features(barriers), gated, rows, n)));
+            for choice in [coop(false), coop(true)].into_iter().chain(others).flatten() {
                 let grid = choice.grid(rows, n);
                 assert!(grid[0] * choice.columns >= n && grid[1] * choice.rows >= rows, "{choice:?}");
             }

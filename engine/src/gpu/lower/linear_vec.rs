@@ -5,8 +5,8 @@ use alloc::format;
 use super::{Lowering, define, flag, norm_word};
 use crate::{
     format::Format,
-    op::Norm,
     gpu::{blocks::Layout, context::Features, pipelines::Definitions},
+    op::Norm,
 };
 
 /// Most rows that share one pass over the weight.
@@ -86,21 +86,13 @@ impl<'a> Held<'a> {
         // What sums over the workgroup take, of a row and of the product.
         let sums = each * threads * 5 + shape.rows * shape.outputs * 8 + threads * 12;
         let fits = shape.rows * row + sums + other_bytes <= l.workgroup_bytes;
-        (l.features.barriers && each <= 4 && fits).then_some(Held {
-            norm,
-            halves,
-            each,
-            threads,
-        })
+        (l.features.barriers && each <= 4 && fits).then_some(Held { norm, halves, each, threads })
     }
 
     pub fn definitions(&self, l: &Lowering<'_>) -> Definitions {
         let words = [("HELD", self.each), ("HALVES", self.halves)];
         let mut all: Definitions = words.map(|(key, n)| (key, format!("{n}"))).into();
-        all.extend(define(&[
-            ("NORM", norm_word(Some(&self.norm.params))),
-            ("SOURCE", l.word(self.norm.x)),
-        ]));
+        all.extend(define(&[("NORM", norm_word(Some(&self.norm.params))), ("SOURCE", l.word(self.norm.x))]));
         all
     }
 

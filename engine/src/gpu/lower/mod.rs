@@ -2,9 +2,11 @@
 
 mod attention;
 mod cached;
+mod expert_tiles;
 mod experts;
 mod few_rows;
 mod linear;
+mod linear_coop;
 mod linear_vec;
 mod rows;
 mod sample;
@@ -37,6 +39,8 @@ pub enum Binding {
     Weight(wgpu::Buffer),
     /// The first so many bytes of memory that holds something from one dispatch of an op to its next.
     Scratch(u64),
+    /// The same of another memory, so that a dispatch may read one and write the other.
+    Lists(u64),
 }
 
 /// One kernel call with everything resolved but the program's buffers.
@@ -51,10 +55,17 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// Bytes of scratch memory it needs.
-    pub fn scratch(&self) -> u64 {
-        let bytes = |b: &Binding| if let Binding::Scratch(bytes) = b { *bytes } else { 0 };
-        self.bindings.iter().map(bytes).max().unwrap_or(0)
+    /// Bytes of scratch memory, and of lists, that it needs.
+    pub fn scratch(&self) -> [usize; 2] {
+        let mut most = [0; 2];
+        for binding in &self.bindings {
+            match binding {
+                Binding::Scratch(bytes) => most[0] = most[0].max(*bytes as usize),
+                Binding::Lists(bytes) => most[1] = most[1].max(*bytes as usize),
+                Binding::Buffer(_) | Binding::Weight(_) => {}
+            }
+        }
+        most
     }
 }
 
@@ -67,6 +78,8 @@ pub struct Lowering<'a> {
     pub workgroup_bytes: u32,
     /// Invocations that a workgroup may have.
     pub most_invocations: u32,
+    /// The tile of `linear_coop` to take wherever it can be.
+    pub linear_tile: Option<&'static str>,
 }
 
 impl Lowering<'_> {

@@ -61,6 +61,9 @@ pub fn store_kv(l: &Lowering<'_>, o: &StoreKv) -> Result<Vec<Dispatch>> {
     one(dispatch(&kernel::STORE_KV, definitions, &params, bindings, grid))
 }
 
+/// Rows of a span that one workgroup of `short_conv` takes.
+const CONV_PART: u32 = 64;
+
 pub fn short_conv(l: &Lowering<'_>, o: &ShortConv) -> Result<Vec<Dispatch>> {
     let definitions = define(&[
         ("X", l.word(o.bcx)),
@@ -76,13 +79,13 @@ pub fn short_conv(l: &Lowering<'_>, o: &ShortConv) -> Result<Vec<Dispatch>> {
         bindings.push(bind_f32(bias)?);
     }
     bindings.extend([Binding::Buffer(o.state), Binding::Buffer(o.out)]);
-    let (bounds, quads) = match o.spans {
-        Some(spans) => (spans, 8),
-        None => (o.out, 64),
+    let (bounds, quads, parts) = match o.spans {
+        Some(spans) => (spans, 8, l.rows(o.out).div_ceil(CONV_PART).max(1)),
+        None => (o.out, 64, 1),
     };
-    let [grid_y, grid_z, _] = fold(l.rows(bounds));
+    let [grid_y, grid_z, _] = fold(l.rows(bounds) * parts);
     let cols4 = l.cols4(o.out);
-    let params = [cols4, l.count(bounds), grid_y];
+    let params = [cols4, l.count(bounds), grid_y, parts];
     let grid = [cols4.div_ceil(quads), grid_y, grid_z];
     one(dispatch(&kernel::SHORT_CONV, definitions, &params, bindings, grid))
 }

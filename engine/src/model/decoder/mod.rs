@@ -11,7 +11,7 @@ use core::ops::Range;
 
 pub use caches::{CacheOptions, Caches};
 pub use names::{DecoderNames, ExpertNames, FeedForwardNames, MixerNames, SublayerNames};
-pub use record::{DecoderStage, Rows};
+pub use record::{DecoderStage, Rows, Wanted};
 pub use rope::{RopeConfig, RopeScaling};
 
 use crate::{

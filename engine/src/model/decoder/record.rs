@@ -24,6 +24,16 @@ pub enum Rows {
     Prefill { tiles: BufferId, spans: BufferId },
 }
 
+/// Of which rows the last recorded layer's output is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    All,
+    /// Of the last row of each of so many sequences, whose first and past-the-end rows are u32 `[S, 2]`.
+    LastRows(BufferId, usize),
+    /// Of none: the layers only leave their states behind.
+    Nothing,
+}
+
 /// What recorded layers read.
 #[derive(Debug, Clone, Copy)]
 pub struct DecoderStage {
@@ -37,6 +47,7 @@ pub struct DecoderStage {
     /// f32 `[T, hidden]`: what the layer before the first recorded one put out. `None` at the first layer,
     /// which takes the embeddings.
     pub hidden: Option<BufferId>,
+    pub wanted: Wanted,
 }
 
 struct Scribe<'a> {
@@ -44,10 +55,15 @@ struct Scribe<'a> {
     caches: &'a Caches,
     recorder: &'a mut Recorder,
     stage: DecoderStage,
+    /// Most rows that are worked on, and which count they have.
+    rows: (usize, Count),
+    /// At the last layer, [`DecoderStage::wanted`].
+    wanted: Wanted,
 }
 
 impl Decoder {
-    /// Records layers `range` and returns the f32 residual stream `[T, hidden]` after them.
+    /// Records layers `range` and returns the f32 residual stream after them: `[T, hidden]`, or of the wanted rows
+    /// `[S, hidden]`, or none.
     ///
     /// # Errors
     /// `Input` if layers are not loaded or the hidden state is missing or superfluous.
@@ -57,7 +73,7 @@ impl Decoder {
         range: Range<usize>,
         stage: DecoderStage,
         caches: &Caches,
-    ) -> Result<BufferId> {
+    ) -> Result<Option<BufferId>> {
         if range.start < self.range.start || range.end > self.range.end || range.is_empty() {
             let loaded = &self.range;
             return Err(Error::Input(alloc::format!(
@@ -67,15 +83,21 @@ impl Decoder {
         if stage.hidden.is_none() != (range.start == 0) {
             return Err(Error::Input("the first layer takes tokens, any other a hidden state".into()));
         }
-        let mut scribe = Scribe { decoder: self, caches, recorder, stage };
+        let (rows, wanted) = ((stage.rows, Count::Tokens), Wanted::All);
+        let mut scribe = Scribe { decoder: self, caches, recorder, stage, rows, wanted };
         let mut x = match stage.hidden {
             Some(hidden) => scribe.copy(hidden)?,
             None => scribe.embed()?,
         };
+        let last = range.end - 1;
         for at in range {
-            x = scribe.layer(at, x)?;
+            if at == last {
+                scribe.wanted = stage.wanted;
+            }
+            let Some(out) = scribe.layer(at, x)? else { return Ok(None) };
+            x = out;
         }
-        Ok(x)
+        Ok(Some(x))
     }
 
     /// Records the final norm and the head for each row of `x`, f32 `[rows, hidden]`; `out` is f32
@@ -101,24 +123,6 @@ impl Decoder {
         }))
     }
 
-    /// Records the copy of each sequence's last row of `x`: `ranges` u32 `[S, 2]` are its first and past-the-end
-    /// rows; returns f32 `[S, hidden]`.
-    ///
-    /// # Errors
-    /// Those of the op's check.
-    pub fn record_last_rows(
-        &self,
-        recorder: &mut Recorder,
-        x: BufferId,
-        ranges: BufferId,
-        sequences: usize,
-    ) -> Result<BufferId> {
-        let cols = self.config.hidden;
-        let out = recorder.internal("last rows", DType::F32, sequences, cols, Count::Sequences);
-        recorder.push(Op::Pool(Pool { x, ranges, modes: alloc::vec![PoolMode::LastToken], out }))?;
-        Ok(out)
-    }
-
     /// Element type for the input of products with `weight`.
     fn linear_input(&self, rows: usize, weight: &Weight) -> DType {
         self.capabilities.linear_input(rows, weight.format())
@@ -127,7 +131,54 @@ impl Decoder {
 
 impl Scribe<'_> {
     fn buffer(&mut self, name: &'static str, dtype: DType, cols: usize) -> BufferId {
-        self.recorder.internal(name, dtype, self.stage.rows, cols, Count::Tokens)
+        let (rows, count) = self.rows;
+        self.recorder.internal(name, dtype, rows, cols, count)
+    }
+
+    /// Element type for the input of products with `weight`.
+    fn linear_input(&self, weight: &Weight) -> DType {
+        self.decoder.linear_input(self.rows.0, weight)
+    }
+
+    /// Element type of what a mixer makes for products with `weight`, be it of all rows or of the wanted ones.
+    fn mixed_input(&self, weight: &Weight) -> DType {
+        match self.wanted {
+            Wanted::All => self.linear_input(weight),
+            // Rows are taken from floats.
+            _ => self.decoder.capabilities.activations,
+        }
+    }
+
+    /// What a mixer made and the residual stream, of the rows that are wanted from here on; `None` if none are.
+    fn wanted_rows(
+        &mut self,
+        mixed: BufferId,
+        x: BufferId,
+        weight: &Weight,
+    ) -> Result<Option<(BufferId, BufferId)>> {
+        let (ranges, sequences) = match self.wanted {
+            Wanted::All => return Ok(Some((mixed, x))),
+            Wanted::Nothing => return Ok(None),
+            Wanted::LastRows(ranges, sequences) => (ranges, sequences),
+        };
+        self.rows = (sequences, Count::Sequences);
+        let mut taken = self.last_rows(mixed, ranges)?;
+        let dtype = self.linear_input(weight);
+        if dtype != DType::F32 {
+            let cols = self.recorder.spec(mixed).cols;
+            let out = self.buffer("last mixed rows", dtype, cols);
+            self.recorder.push(Op::Normalize(Normalize { x: taken, unit: false, out }))?;
+            taken = out;
+        }
+        Ok(Some((taken, self.last_rows(x, ranges)?)))
+    }
+
+    /// f32 `[S, cols]`: the last row of each sequence.
+    fn last_rows(&mut self, x: BufferId, ranges: BufferId) -> Result<BufferId> {
+        let cols = self.recorder.spec(x).cols;
+        let out = self.buffer("last rows", DType::F32, cols);
+        self.recorder.push(Op::Pool(Pool { x, ranges, modes: alloc::vec![PoolMode::LastToken], out }))?;
+        Ok(out)
     }
 
     fn stream(&mut self, name: &'static str) -> BufferId {
@@ -150,7 +201,7 @@ impl Scribe<'_> {
         Ok(out)
     }
 
-    fn layer(&mut self, at: usize, x: BufferId) -> Result<BufferId> {
+    fn layer(&mut self, at: usize, x: BufferId) -> Result<Option<BufferId>> {
         let decoder = self.decoder;
         let index = at - decoder.range.start;
         let layer = &decoder.layers[index];
@@ -159,12 +210,12 @@ impl Scribe<'_> {
             MixerWeights::Attention { .. } => self.attention(layer, state, x)?,
             MixerWeights::ShortConv { .. } => self.short_conv(layer, state, x)?,
         };
-        self.feed_forward(layer, x)
+        x.map(|x| self.feed_forward(layer, x)).transpose()
     }
 
     /// `norm(x)`, in the element type that products with `weight` take best.
     fn norm(&mut self, x: BufferId, params: &NormParams, weight: &Weight) -> Result<BufferId> {
-        let dtype = self.decoder.linear_input(self.stage.rows, weight);
+        let dtype = self.linear_input(weight);
         let out = self.buffer("norm", dtype, self.decoder.config.hidden);
         self.recorder.push(Op::Norm(Norm { x, params: params.clone(), out }))?;
         Ok(out)
@@ -188,7 +239,7 @@ impl Scribe<'_> {
         }))
     }
 
-    fn attention(&mut self, layer: &Layer, cache: BufferId, x: BufferId) -> Result<BufferId> {
+    fn attention(&mut self, layer: &Layer, cache: BufferId, x: BufferId) -> Result<Option<BufferId>> {
         let MixerWeights::Attention { kv_heads, qkv, q_norm, k_norm, out } = &layer.mixer else {
             return Err(Error::Unsupported("this layer has no attention".into()));
         };
@@ -211,7 +262,10 @@ impl Scribe<'_> {
             kv_heads,
             head_dim,
         }))?;
-        let dtype = self.decoder.linear_input(self.stage.rows, &out.0);
+        if self.wanted == Wanted::Nothing {
+            return Ok(None);
+        }
+        let dtype = self.mixed_input(&out.0);
         let attended = self.buffer("attended", dtype, heads * head_dim);
         let tiles = match self.stage.layout {
             Rows::Decode => None,
@@ -230,12 +284,13 @@ impl Scribe<'_> {
             scale: (1.0 / libm::sqrt(head_dim as f64)) as f32,
             out: attended,
         }))?;
+        let Some((attended, x)) = self.wanted_rows(attended, x, &out.0)? else { return Ok(None) };
         let sum = self.stream("mixed");
         self.linear(attended, out, Some(x), sum)?;
-        Ok(sum)
+        Ok(Some(sum))
     }
 
-    fn short_conv(&mut self, layer: &Layer, state: BufferId, x: BufferId) -> Result<BufferId> {
+    fn short_conv(&mut self, layer: &Layer, state: BufferId, x: BufferId) -> Result<Option<BufferId>> {
         let MixerWeights::ShortConv { input, taps, bias, out } = &layer.mixer else {
             return Err(Error::Unsupported("this layer has no convolution".into()));
         };
@@ -244,7 +299,7 @@ impl Scribe<'_> {
         // f32: the products of its thirds would multiply the errors of rounding.
         let bcx = self.buffer("bcx", DType::F32, 3 * hidden);
         self.linear(normed, input, None, bcx)?;
-        let dtype = self.decoder.linear_input(self.stage.rows, &out.0);
+        let dtype = self.mixed_input(&out.0);
         let convolved = self.buffer("convolved", dtype, hidden);
         let spans = match self.stage.layout {
             Rows::Decode => None,
@@ -259,17 +314,18 @@ impl Scribe<'_> {
             state,
             out: convolved,
         }))?;
+        let Some((convolved, x)) = self.wanted_rows(convolved, x, &out.0)? else { return Ok(None) };
         let sum = self.stream("mixed");
         self.linear(convolved, out, Some(x), sum)?;
-        Ok(sum)
+        Ok(Some(sum))
     }
 
     fn feed_forward(&mut self, layer: &Layer, x: BufferId) -> Result<BufferId> {
-        let (rows, activations) = (self.stage.rows, self.decoder.capabilities.activations);
+        let activations = self.decoder.capabilities.activations;
         match &layer.feed_forward {
             FeedForwardWeights::Dense { gate_up, down } => {
                 let normed = self.norm(x, &layer.feed_forward_norm, gate_up)?;
-                let dtype = self.decoder.linear_input(rows, down);
+                let dtype = self.linear_input(down);
                 let wide = self.buffer("feed-forward", dtype, gate_up.rows() / 2);
                 self.recorder.push(Op::GatedLinear(GatedLinear {
                     x: normed,
@@ -301,11 +357,11 @@ impl Scribe<'_> {
                     out: routes,
                 }))?;
                 // The experts' own factor is another, where 8-bit blocks are taken.
-                let x_experts = match self.decoder.linear_input(rows, gate_up) {
+                let x_experts = match self.linear_input(gate_up) {
                     dtype if dtype == activations => normed,
                     _ => self.norm(x, &layer.feed_forward_norm, gate_up)?,
                 };
-                let dtype = self.decoder.linear_input(rows, down);
+                let dtype = self.linear_input(down);
                 let wide = self.buffer("experts", dtype, used * config.width);
                 self.recorder.push(Op::ExpertGatedLinear(ExpertGatedLinear {
                     x: x_experts,

@@ -9,12 +9,16 @@ use super::{
     tile::{Int8Tile, Start, Tile, int8_tile, tile},
 };
 use crate::{
+    blocks::{
+        pack::PackedBlocks,
+        tile::{Factor, TILES, blocks_tile},
+    },
     math::activate,
     simd::{Kernel, MAX_LANES, Simd},
 };
 
-/// Largest register tile of any instruction set: rows × (gate panel, and two panels of up).
-const SCRATCH: usize = 14 * 3 * 2 * MAX_LANES;
+/// Largest tile of any instruction set: rows × (gate panel, and two panels of up).
+const SCRATCH: usize = TILES * 14 * 3 * 2 * MAX_LANES;
 
 /// Inputs that are summed before the next tile's turn, at most: a panel of so many stays in a core's caches
 /// while rows go by.
@@ -46,16 +50,99 @@ pub struct At {
 }
 
 /// A product whose tiles can be computed one by one.
-pub trait Product: Copy {
+#[derive(Clone, Copy)]
+pub enum Product<'a> {
+    F32(F32Product<'a>),
+    Int8(Int8Product<'a>),
+    Blocks(BlocksProduct<'a>),
+}
+
+impl Product<'_> {
     /// Blocks of inputs; those of a tile are added up in their order.
-    fn blocks(&self) -> usize;
+    #[inline(always)]
+    fn blocks(&self) -> usize {
+        match self {
+            Product::F32(product) => input_blocks(product.weight.inputs),
+            Product::Int8(_) | Product::Blocks(_) => 1,
+        }
+    }
+
+    /// Most rows of a tile.
+    #[inline(always)]
+    fn most_rows<S: Simd>(&self) -> usize {
+        match self {
+            Product::F32(_) | Product::Int8(_) => S::MR,
+            // What is made ready of a panel serves several register tiles.
+            Product::Blocks(_) => TILES * S::MR,
+        }
+    }
 
     /// `c[rows][panel] = x[row..row + rows] · panel + bias` for the first block of inputs, and what the others
     /// add to it.
     ///
     /// # Safety
-    /// The rows must exist, and `c` must have room for `rows` rows of a whole panel.
-    unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize);
+    /// The rows must exist, [`Self::most_rows`] at most, and `c` must have room for as many of a whole panel.
+    #[inline(always)]
+    pub unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
+        s.call(ProductTile { product: self, at, c, ldc });
+    }
+
+    /// # Safety
+    /// As [`Self::tile`].
+    #[inline(always)]
+    unsafe fn tile_here<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Product::F32(product) => product.tile(s, at, c, ldc),
+                Product::Int8(product) => product.tile(s, at, c, ldc),
+                Product::Blocks(BlocksProduct { x, weight, bias }) => {
+                    let width = S::NV * S::LANES;
+                    let bias = bias.map(|bias| &bias[at.panel * width..][..width]);
+                    blocks_tile(s, (*x, at.row, at.rows), weight, at.panel, bias, (c, ldc));
+                }
+            }
+        }
+    }
+}
+
+impl Product<'_> {
+    /// A tile of all blocks of inputs.
+    ///
+    /// # Safety
+    /// As [`Self::tile`].
+    #[inline(always)]
+    pub unsafe fn all<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
+        for block in 0..self.blocks() {
+            // SAFETY: the caller's promise.
+            unsafe { self.tile(s, At { block, ..at }, c, ldc) };
+        }
+    }
+}
+
+/// A tile by a call. Whoever makes one keeps the promises of [`Product::tile`].
+struct ProductTile<'a> {
+    product: &'a Product<'a>,
+    at: At,
+    c: *mut f32,
+    ldc: usize,
+}
+
+impl Kernel for ProductTile<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { self.product.tile_here(s, self.at, self.c, self.ldc) };
+    }
+}
+
+/// Activations times a weight in blocks.
+#[derive(Clone, Copy)]
+pub struct BlocksProduct<'a> {
+    pub x: Factor,
+    pub weight: &'a PackedBlocks,
+    /// Filled up to whole panels.
+    pub bias: Option<&'a [f32]>,
 }
 
 /// f32 activations `[rows, inputs]` times an f32 weight.
@@ -68,12 +155,9 @@ pub struct F32Product<'a> {
     pub bias: Option<&'a [f32]>,
 }
 
-impl Product for F32Product<'_> {
-    #[inline(always)]
-    fn blocks(&self) -> usize {
-        input_blocks(self.weight.inputs)
-    }
-
+impl F32Product<'_> {
+    /// # Safety
+    /// As [`Product::tile`].
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
         let At { row, rows, panel, block } = at;
@@ -118,12 +202,9 @@ pub struct Int8Product<'a> {
     pub bias: Option<&'a [f32]>,
 }
 
-impl Product for Int8Product<'_> {
-    #[inline(always)]
-    fn blocks(&self) -> usize {
-        1
-    }
-
+impl Int8Product<'_> {
+    /// # Safety
+    /// As [`Product::tile`].
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
         let At { row, rows, panel, .. } = at;
@@ -167,20 +248,20 @@ pub struct Output {
 }
 
 /// Some rows by some panels of an op.
-pub struct Linear<P> {
-    pub product: P,
+pub struct Linear<'a> {
+    pub product: Product<'a>,
     pub output: Output,
     pub rows: Range<usize>,
     /// Panels of the output's columns.
     pub panels: Range<usize>,
 }
 
-impl<P: Product> Kernel for Linear<P> {
+impl Kernel for Linear<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut scratch = core::mem::MaybeUninit::<[f32; SCRATCH]>::uninit();
         let scratch = scratch.as_mut_ptr().cast::<f32>();
-        let tiles = self.rows.len().div_ceil(S::MR);
+        let tiles = self.rows.len().div_ceil(self.product.most_rows::<S>());
         // Even tiles: a last one of a row or two would leave the arithmetic units idle.
         let tile = |i: usize| {
             let edge = |i: usize| self.rows.start + self.rows.len() * i / tiles;
@@ -206,7 +287,7 @@ impl<P: Product> Kernel for Linear<P> {
     }
 }
 
-impl<P: Product> Linear<P> {
+impl Linear<'_> {
     /// What a block of inputs adds to one tile, and the epilogue if it is the last block.
     #[inline(always)]
     fn tile<S: Simd>(&self, s: S, scratch: *mut f32, block: usize, rows: Range<usize>, panel: usize) {
@@ -220,7 +301,7 @@ impl<P: Product> Linear<P> {
         }
         let (row, rows) = (rows.start, rows.len());
         // SAFETY: whoever made this promises `rows` of the inputs and of the output; tiles that are not a whole
-        // panel of the output go to the scratch memory, which holds MR rows of three panels.
+        // panel of the output go to the scratch memory, which holds the most rows of three panels.
         unsafe {
             let out = o.out.add(row * o.cols + col);
             let (up, skip) = ((o.cols + col) / width, (o.cols + col) % width);
@@ -248,23 +329,33 @@ impl<P: Product> Linear<P> {
 }
 
 /// One tile on its way to the output.
-struct Epilogue {
-    rows: usize,
-    cols: usize,
-    from: *const f32,
-    ld: usize,
+pub struct Epilogue {
+    pub rows: usize,
+    pub cols: usize,
+    pub from: *const f32,
+    pub ld: usize,
     /// Multiplied in; as far apart as `from`. Null if there is none.
-    up: *const f32,
-    out: *mut f32,
-    residual: *const f32,
-    ldo: usize,
+    pub up: *const f32,
+    pub out: *mut f32,
+    pub residual: *const f32,
+    pub ldo: usize,
 }
 
 impl Epilogue {
     /// # Safety
     /// `rows` by `cols` values of every operand must exist.
     #[inline(always)]
-    unsafe fn run<S: Simd>(&self, s: S, activation: Activation) {
+    pub unsafe fn run<S: Simd>(&self, s: S, activation: Activation) {
+        if self.from == self.out.cast_const() && self.residual.is_null() && activation == Activation::None {
+            return;
+        }
+        s.call(EpilogueLoops(self, activation));
+    }
+
+    /// # Safety
+    /// As [`Self::run`].
+    #[inline(always)]
+    unsafe fn loops<S: Simd>(&self, s: S, activation: Activation) {
         /// A loop for each activation, so that none is chosen inside.
         macro_rules! each {
             ($($name:ident)*) => {
@@ -275,9 +366,6 @@ impl Epilogue {
                     })*
                 }
             };
-        }
-        if self.from == self.out.cast_const() && self.residual.is_null() && activation == Activation::None {
-            return;
         }
         each!(None Gelu GeluTanh Relu Silu Tanh Sigmoid);
     }
@@ -333,6 +421,17 @@ impl Epilogue {
                 }
             }
         }
+    }
+}
+
+/// An epilogue by a call. Whoever makes one keeps the promises of [`Epilogue::run`].
+struct EpilogueLoops<'a>(&'a Epilogue, Activation);
+
+impl Kernel for EpilogueLoops<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { self.0.loops(s, self.1) };
     }
 }
 

@@ -32,6 +32,25 @@ impl<T: Plain> Aligned<T> {
         Aligned { lines: vec![Line([0; 64]); lines], len, of: core::marker::PhantomData }
     }
 
+    /// The same as pages that the system zeroes when they are first touched; `None` if there is no such memory.
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        let count = len.checked_mul(size_of::<T>())?.div_ceil(64);
+        if count == 0 {
+            return Some(Aligned { lines: Vec::new(), len, of: core::marker::PhantomData });
+        }
+        let layout = std::alloc::Layout::array::<Line>(count).ok()?;
+        // SAFETY: the layout is not empty. The memory is the global allocator's, of a vector's layout, and zero
+        // bytes are lines.
+        let lines = unsafe {
+            let p = std::alloc::alloc_zeroed(layout).cast::<Line>();
+            if p.is_null() {
+                return None;
+            }
+            Vec::from_raw_parts(p, count, count)
+        };
+        Some(Aligned { lines, len, of: core::marker::PhantomData })
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.lines.len() * 64
@@ -77,6 +96,12 @@ impl PackedF32 {
             lane.zip(now).for_each(|(to, from)| *to = *from);
             (row, col, rest) = (row + 1, 0, later);
         }
+    }
+
+    /// Adds a row's values to `out`, which has `inputs` values. The row must exist.
+    pub fn add_row(&self, row: usize, out: &mut [f32]) {
+        let lane = self.panel(row / self.panel).iter().skip(row % self.panel).step_by(self.panel);
+        out.iter_mut().zip(lane).for_each(|(to, from)| *to += from);
     }
 
     /// Panels, the last one filled up.

@@ -85,7 +85,7 @@ impl Case {
         out
     }
 
-    fn run(&self, isa: Isa, product: impl Product) -> Vec<f32> {
+    fn run(&self, isa: Isa, product: Product<'_>) -> Vec<f32> {
         let panel = isa.geometry().panel;
         let mut out = vec![f32::NAN; self.rows * self.outputs];
         let residual = if self.with_residual { self.residual.as_ptr() } else { core::ptr::null() };
@@ -116,7 +116,7 @@ impl Case {
         }
         let bias = self.padded_bias(isa);
         let (x, ldx) = (self.x.as_ptr(), self.inputs);
-        self.run(isa, F32Product { x, ldx, weight: &weight, bias: Some(&bias) })
+        self.run(isa, Product::F32(F32Product { x, ldx, weight: &weight, bias: Some(&bias) }))
     }
 
     fn run_int8(&self, isa: Isa) -> Vec<f32> {
@@ -139,7 +139,10 @@ impl Case {
         // SAFETY: the instruction set is available and every operand has its whole size.
         unsafe { isa.run(quantize) };
         let (words, scales) = (words.as_ptr(), scales.as_ptr());
-        self.run(isa, Int8Product { words, row_words, scales, weight: &weight, bias: Some(&bias) })
+        self.run(
+            isa,
+            Product::Int8(Int8Product { words, row_words, scales, weight: &weight, bias: Some(&bias) }),
+        )
     }
 }
 

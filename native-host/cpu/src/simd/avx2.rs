@@ -2,7 +2,8 @@
 
 use core::arch::x86_64::*;
 
-use super::Simd;
+use super::{Kernel, Simd};
+use crate::isa::x86;
 
 /// Token of AVX2 and FMA; `VNNI` adds AVX-VNNI's four-byte dot product.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +11,7 @@ pub struct Avx2<const VNNI: bool>(());
 
 impl<const VNNI: bool> Avx2<VNNI> {
     /// # Safety
-    /// The processor must have avx2 and fma, and avxvnni if `VNNI`.
+    /// The processor must have avx2, fma and f16c, and avxvnni if `VNNI`.
     #[inline(always)]
     pub unsafe fn new() -> Self {
         Avx2(())
@@ -34,9 +35,17 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const MR: usize = 6;
     const DOT: usize = if VNNI { 4 } else { 2 };
     const SHIFT: i32 = 0;
+    /// The four-byte dot product takes unsigned weights.
+    const BYTE_OFFSET: i32 = if VNNI { 128 } else { 0 };
 
     type F = __m256;
     type I = __m256i;
+
+    #[inline(always)]
+    fn call(self, kernel: impl Kernel) {
+        // SAFETY: the token exists only where the processor has these instructions.
+        unsafe { if VNNI { x86::avx2_vnni(kernel) } else { x86::avx2(kernel) } }
+    }
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {
@@ -79,7 +88,52 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
+    #[inline(always)]
+    unsafe fn load_half(self, p: *const u16) -> __m256 {
+        // SAFETY: the caller's promise and the token's.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut i8, v: __m256) {
+        // SAFETY: the caller's promise and the token's.
+        unsafe {
+            let integers = _mm256_cvtps_epi32(v);
+            let (low, high) = (_mm256_castsi256_si128(integers), _mm256_extracti128_si256::<1>(integers));
+            let words = _mm_packs_epi32(low, high);
+            _mm_storel_epi64(p.cast(), _mm_packs_epi16(words, words));
+        }
+    }
+
     intrinsics! {
+        sum(v: __m256) -> f32 = {
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+        };
+        largest(v: __m256) -> f32 = {
+            let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+        };
+        and_i(a: __m256i, b: __m256i) -> __m256i = _mm256_and_si256(a, b);
+        xor_i(a: __m256i, b: __m256i) -> __m256i = _mm256_xor_si256(a, b);
+        shift4(a: __m256i) -> __m256i = _mm256_srli_epi32::<4>(a);
+        shift8(a: __m256i) -> __m256i = _mm256_srli_epi32::<8>(a);
+        dot_low(acc: __m256i, weights: __m256i, activations: __m256i) -> __m256i = if VNNI {
+            _mm256_dpbusd_avx_epi32(acc, weights, activations)
+        } else {
+            let pairs = _mm256_maddubs_epi16(weights, activations);
+            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        };
+        dot_bytes(acc: __m256i, weights: __m256i, activations: __m256i) -> __m256i = if VNNI {
+            _mm256_dpbusd_avx_epi32(acc, weights, activations)
+        } else {
+            // Magnitudes and signed activations: 2 · 128 · 127 does not saturate.
+            let signed = _mm256_sign_epi8(activations, weights);
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), signed);
+            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        };
         splat(v: f32) -> __m256 = _mm256_set1_ps(v);
         add(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
         sub(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);

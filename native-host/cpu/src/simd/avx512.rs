@@ -2,7 +2,8 @@
 
 use core::arch::x86_64::*;
 
-use super::Simd;
+use super::{Kernel, Simd};
+use crate::isa::x86;
 
 /// Token of AVX-512; `VNNI` adds the four-byte dot product.
 #[derive(Debug, Clone, Copy)]
@@ -34,9 +35,17 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const MR: usize = 12;
     const DOT: usize = if VNNI { 4 } else { 2 };
     const SHIFT: i32 = 0;
+    /// The four-byte dot product takes unsigned weights.
+    const BYTE_OFFSET: i32 = if VNNI { 128 } else { 0 };
 
     type F = __m512;
     type I = __m512i;
+
+    #[inline(always)]
+    fn call(self, kernel: impl Kernel) {
+        // SAFETY: the token exists only where the processor has these instructions.
+        unsafe { if VNNI { x86::avx512_vnni(kernel) } else { x86::avx512(kernel) } }
+    }
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
@@ -81,7 +90,49 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
+    #[inline(always)]
+    unsafe fn load_half(self, p: *const u16) -> __m512 {
+        // SAFETY: the caller's promise and the token's.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut i8, v: __m512) {
+        // SAFETY: the caller's promise and the token's.
+        unsafe { _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v))) }
+    }
+
     intrinsics! {
+        sum(v: __m512) -> f32 = {
+            let v = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+        };
+        largest(v: __m512) -> f32 = {
+            let v = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+        };
+        and_i(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
+        xor_i(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
+        shift4(a: __m512i) -> __m512i = _mm512_srli_epi32::<4>(a);
+        shift8(a: __m512i) -> __m512i = _mm512_srli_epi32::<8>(a);
+        dot_low(acc: __m512i, weights: __m512i, activations: __m512i) -> __m512i = if VNNI {
+            _mm512_dpbusd_epi32(acc, weights, activations)
+        } else {
+            let pairs = _mm512_maddubs_epi16(weights, activations);
+            _mm512_add_epi32(acc, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
+        };
+        dot_bytes(acc: __m512i, weights: __m512i, activations: __m512i) -> __m512i = if VNNI {
+            _mm512_dpbusd_epi32(acc, weights, activations)
+        } else {
+            let (low, high) = (_mm512_slli_epi16::<8>(weights), _mm512_slli_epi16::<8>(activations));
+            let even = _mm512_madd_epi16(_mm512_srai_epi16::<8>(low), _mm512_srai_epi16::<8>(high));
+            let odd = _mm512_madd_epi16(_mm512_srai_epi16::<8>(weights), _mm512_srai_epi16::<8>(activations));
+            _mm512_add_epi32(acc, _mm512_add_epi32(even, odd))
+        };
         splat(v: f32) -> __m512 = _mm512_set1_ps(v);
         add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
         sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);

@@ -60,6 +60,9 @@ pub trait Simd: Copy {
     /// `a * 2^n` for an integral `n` in -126..=127; 0 for -127.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
 
+    /// Runs a kernel by a call: what several kernels contain is then compiled once.
+    fn call(self, kernel: impl Kernel);
+
     /// Asks for the cache line at `p`, which need not be readable.
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
@@ -88,6 +91,28 @@ pub trait Simd: Copy {
     /// # Safety
     /// That many bytes must be writable at `p`.
     unsafe fn store_activations(self, p: *mut u8, v: Self::F);
+
+    /// What is added to the 8-bit integers of blocks when they are stored.
+    const BYTE_OFFSET: i32;
+
+    /// # Safety
+    /// `LANES` f16 must be readable at `p`.
+    unsafe fn load_half(self, p: *const u16) -> Self::F;
+    /// Stores integral values in -127..=127 as bytes.
+    ///
+    /// # Safety
+    /// `LANES` bytes must be writable at `p`.
+    unsafe fn store_bytes(self, p: *mut i8, v: Self::F);
+    fn and_i(self, a: Self::I, b: Self::I) -> Self::I;
+    fn xor_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Each lane's bits, 4 places lower.
+    fn shift4(self, a: Self::I) -> Self::I;
+    /// Each lane's bits, 8 places lower.
+    fn shift8(self, a: Self::I) -> Self::I;
+    /// Adds to each lane the products of its four signed bytes and four weights in 0..=15, exactly.
+    fn dot_low(self, acc: Self::I, weights: Self::I, activations: Self::I) -> Self::I;
+    /// The same with weights of 8 bits, [`Simd::BYTE_OFFSET`] having been added to them.
+    fn dot_bytes(self, acc: Self::I, weights: Self::I, activations: Self::I) -> Self::I;
 
     /// Sum of the lanes, always in the same order.
     #[inline(always)]
@@ -156,4 +181,10 @@ fn fold<S: Simd>(s: S, v: S::F, f: impl Fn(f32, f32) -> f32) -> f32 {
 /// `run` must be `inline(always)`, and so must everything in it that touches vectors.
 pub trait Kernel {
     fn run<S: Simd>(self, s: S);
+}
+
+/// [`Simd::call`] where no function needs instructions of its own.
+#[inline(never)]
+fn plain<S: Simd>(s: S, kernel: impl Kernel) {
+    kernel.run(s);
 }

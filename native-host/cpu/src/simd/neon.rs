@@ -2,7 +2,8 @@
 
 use core::arch::aarch64::*;
 
-use super::Simd;
+use super::{Kernel, Simd};
+use crate::isa::arm;
 
 /// Token of NEON; `DOTPROD` adds the four-byte dot product.
 #[derive(Debug, Clone, Copy)]
@@ -53,9 +54,16 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
     const DOT: usize = if DOTPROD { 4 } else { 2 };
     /// The signed dot product needs signed activations.
     const SHIFT: i32 = if DOTPROD { 128 } else { 0 };
+    const BYTE_OFFSET: i32 = 0;
 
     type F = float32x4_t;
     type I = int32x4_t;
+
+    #[inline(always)]
+    fn call(self, kernel: impl Kernel) {
+        // SAFETY: the token exists only where the processor has these instructions.
+        unsafe { if DOTPROD { arm::neon_dot(kernel) } else { arm::neon(kernel) } }
+    }
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> float32x4_t {
@@ -102,7 +110,47 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
         }
     }
 
+    #[inline(always)]
+    unsafe fn load_half(self, p: *const u16) -> float32x4_t {
+        // SAFETY: the caller's promise and the token's.
+        unsafe {
+            let h = vmovl_u16(vld1_u16(p));
+            // The exponent's bias differs by 112; subnormal numbers come right too.
+            let magnitude = vreinterpretq_f32_u32(vshlq_n_u32::<13>(vandq_u32(h, vdupq_n_u32(0x7fff))));
+            let scaled = vmulq_f32(magnitude, vdupq_n_f32(f32::from_bits(0x7780_0000)));
+            let sign = vshlq_n_u32::<16>(vandq_u32(h, vdupq_n_u32(0x8000)));
+            vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(scaled), sign))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut i8, v: float32x4_t) {
+        // SAFETY: the caller's promise and the token's.
+        unsafe {
+            let words = vmovn_s32(vcvtnq_s32_f32(v));
+            let bytes = vmovn_s16(vcombine_s16(words, words));
+            p.cast::<u32>().write_unaligned(vget_lane_u32::<0>(vreinterpret_u32_s8(bytes)));
+        }
+    }
+
     intrinsics! {
+        and_i(a: int32x4_t, b: int32x4_t) -> int32x4_t = vandq_s32(a, b);
+        xor_i(a: int32x4_t, b: int32x4_t) -> int32x4_t = veorq_s32(a, b);
+        shift4(a: int32x4_t) -> int32x4_t =
+            vreinterpretq_s32_u32(vshrq_n_u32::<4>(vreinterpretq_u32_s32(a)));
+        shift8(a: int32x4_t) -> int32x4_t =
+            vreinterpretq_s32_u32(vshrq_n_u32::<8>(vreinterpretq_u32_s32(a)));
+        dot_low(acc: int32x4_t, weights: int32x4_t, activations: int32x4_t) -> int32x4_t =
+            self.dot_bytes(acc, weights, activations);
+        dot_bytes(acc: int32x4_t, weights: int32x4_t, activations: int32x4_t) -> int32x4_t = {
+            let (w, a) = (vreinterpretq_s8_s32(weights), vreinterpretq_s8_s32(activations));
+            if DOTPROD {
+                sdot(acc, a, w)
+            } else {
+                let low = vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(a)));
+                vaddq_s32(acc, vpaddq_s32(low, vpaddlq_s16(vmull_high_s8(w, a))))
+            }
+        };
         splat(v: f32) -> float32x4_t = vdupq_n_f32(v);
         add(a: float32x4_t, b: float32x4_t) -> float32x4_t = vaddq_f32(a, b);
         sub(a: float32x4_t, b: float32x4_t) -> float32x4_t = vsubq_f32(a, b);

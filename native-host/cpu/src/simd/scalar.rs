@@ -1,6 +1,8 @@
 //! Plain Rust lanes: every target has them, and compilers turn most of them into whatever vectors there are.
 
-use super::Simd;
+use half::f16;
+
+use super::{Kernel, Simd};
 
 /// Eight lanes as arrays.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +25,16 @@ impl Simd for Scalar {
     const MR: usize = 4;
     const DOT: usize = 2;
     const SHIFT: i32 = 0;
+    const BYTE_OFFSET: i32 = 0;
 
     type F = [f32; N];
     /// Lanes of i32; as dot operands, each holds two i16.
     type I = [i32; N];
+
+    #[inline(always)]
+    fn call(self, kernel: impl Kernel) {
+        super::plain(self, kernel);
+    }
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> Self::F {
@@ -166,5 +174,54 @@ impl Simd for Scalar {
         }
         // SAFETY: the caller's promise: LANES * 4 / DOT = 2 * LANES bytes.
         unsafe { p.cast::<[i16; N]>().write_unaligned(out) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_half(self, p: *const u16) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u16; N]>().read_unaligned() }.map(|h| f16::from_bits(h).to_f32_const())
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut i8, v: Self::F) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[i8; N]>().write(v.map(|v| v as i8)) };
+    }
+
+    #[inline(always)]
+    fn and_i(self, a: Self::I, b: Self::I) -> Self::I {
+        core::array::from_fn(|i| a[i] & b[i])
+    }
+
+    #[inline(always)]
+    fn xor_i(self, a: Self::I, b: Self::I) -> Self::I {
+        core::array::from_fn(|i| a[i] ^ b[i])
+    }
+
+    #[inline(always)]
+    fn shift4(self, a: Self::I) -> Self::I {
+        a.map(|a| (a as u32 >> 4) as i32)
+    }
+
+    #[inline(always)]
+    fn shift8(self, a: Self::I) -> Self::I {
+        a.map(|a| (a as u32 >> 8) as i32)
+    }
+
+    #[inline(always)]
+    fn dot_low(self, acc: Self::I, weights: Self::I, activations: Self::I) -> Self::I {
+        self.dot_bytes(acc, weights, activations)
+    }
+
+    #[inline(always)]
+    fn dot_bytes(self, acc: Self::I, weights: Self::I, activations: Self::I) -> Self::I {
+        let mut out = acc;
+        for i in 0..N {
+            let (w, a) = (weights[i].to_le_bytes(), activations[i].to_le_bytes());
+            for b in 0..4 {
+                out[i] += i32::from(w[b] as i8) * i32::from(a[b] as i8);
+            }
+        }
+        out
     }
 }

@@ -13,7 +13,7 @@ use inferencelayer::{
 /// Turns texts into vectors with a sentence-transformers or Hugging Face encoder.
 ///
 /// Results alone go to standard output; messages go to standard error. The exit status is 0 if all went well, 1 if
-/// something failed, 2 if the options make no sense.
+/// something failed, 2 if the command line could not be read.
 #[derive(Debug, Parser)]
 #[command(name = "lfm2-embed", version, max_term_width = 110)]
 pub struct Args {

@@ -4,7 +4,7 @@ mod args;
 
 use std::{
     fs::File,
-    io::{self, BufReader, Write},
+    io::{self, BufReader, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -17,8 +17,8 @@ use inferencelayer::{
     cli::{
         input::{Content, Lines, Record},
         list, logging, model,
-        output::{Row, Target, Writer},
-        progress::Bar,
+        output::{Form, Row, Target, Writer},
+        progress::{Bar, Loading},
         stream::{self, Limits, Sequence, Tokenize},
     },
     device::DeviceOptions,
@@ -40,10 +40,7 @@ fn main() -> ExitCode {
         {
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => inferencelayer::cli::fail(&error),
     }
 }
 
@@ -120,7 +117,10 @@ fn open_engine(args: &Args) -> Result<EmbedEngine> {
         normalize: !args.no_normalize,
         deterministic: args.deterministic,
     };
-    let engine = EmbedEngine::open(&folder, args.batch_tokens.get(), &device, &options)?;
+    let bar = Loading::default();
+    let (tokens, tell) = (args.batch_tokens.get(), |done, total| bar.tell(done, total));
+    let engine = EmbedEngine::open_with_progress(&folder, tokens, &device, &options, Some(&tell))?;
+    drop(bar);
     log::info!("{} on {}", folder.display(), engine.device_name());
     Ok(engine)
 }
@@ -130,7 +130,7 @@ fn embed(args: &Args, engine: &mut EmbedEngine, records: Records) -> Result<()> 
     let failed = |e: io::Error| Error::Io { path: destination.clone(), source: e };
     let mut writer = Writer::new(args.output, target, engine.dimension()).map_err(failed)?;
     let tokenize = Prepare::new(args, engine)?.tokenize();
-    let limits = Limits::for_batch_tokens(args.batch_tokens.get());
+    let limits = Limits::new(args.batch_tokens.get(), engine.adapter().is_some());
     let mut bar = Bar::new(records.total, "embedding");
     let out = std::cell::RefCell::new(&mut writer);
     let totals = stream::run(
@@ -164,6 +164,10 @@ fn embed(args: &Args, engine: &mut EmbedEngine, records: Records) -> Result<()> 
 /// Where results go, and its name for error messages.
 fn open_target(args: &Args) -> Result<(Target, PathBuf)> {
     let Some(path) = &args.output_file else {
+        if args.output != Form::Jsonl && io::stdout().is_terminal() {
+            let why = "binary output would fill the terminal: redirect it, or name a file with --output-file";
+            return Err(Error::Input(why.into()));
+        }
         return Ok((Target::Stream(Box::new(io::stdout())), STDOUT.into()));
     };
     let file = File::create(path).map_err(Error::io(path))?;

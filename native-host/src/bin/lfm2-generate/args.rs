@@ -19,10 +19,16 @@ pub enum SamplerOrder {
     Llama,
 }
 
+/// Prompts that are no chats.
+const PLAIN: [&str; 3] = ["prompt", "prompt_file", "prompt_ids"];
+
 /// Generates text with LFM2, Qwen3, Qwen2 and Llama models.
 ///
+/// A PROMPT goes on as it is. A question (--user) or messages (--chat) become a prompt by the model's own chat template.
+/// Without either, on a terminal, it is a chat: /help there says more.
+///
 /// The text alone goes to standard output; messages go to standard error. The exit status is 0 if all went well, 1 if
-/// something failed, 2 if the options make no sense.
+/// something failed, 2 if the command line could not be read.
 #[derive(Debug, Parser)]
 #[command(name = "lfm2-generate", version, max_term_width = 110)]
 pub struct Args {
@@ -42,7 +48,37 @@ pub struct Args {
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub prompt_ids: Vec<u32>,
 
-    /// If the prompt is longer than the context, leave its beginning out instead of failing.
+    /// Ask this, by the model's chat template.
+    #[arg(long, short, value_name = "TEXT", conflicts_with_all = PLAIN)]
+    pub user: Option<String>,
+
+    /// Go on with the messages of a JSON file (`-`: standard input): a list of objects with `role` and `content`, or an
+    /// object with `messages`, and with `tools` and variables of the template if need be. --user comes after them.
+    #[arg(long, value_name = "FILE", conflicts_with_all = PLAIN)]
+    pub chat: Option<String>,
+
+    /// Begin the chat with this system message.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = PLAIN)]
+    pub system: Option<String>,
+
+    /// Functions that the model may call: a JSON file with a list of their schemas.
+    #[arg(long, value_name = "FILE", conflicts_with_all = PLAIN)]
+    pub tools: Option<String>,
+
+    /// Have the model think before it answers, if its template knows `enable_thinking`.
+    #[arg(long, conflicts_with_all = PLAIN)]
+    pub thinking: bool,
+
+    /// Have the model answer without thinking, if its template knows `enable_thinking`.
+    #[arg(long, conflicts_with_all = PLAIN, conflicts_with = "thinking")]
+    pub no_thinking: bool,
+
+    /// Chat with lines of standard input, though it may be no terminal.
+    #[arg(long, short, conflicts_with_all = PLAIN, conflicts_with_all = ["json", "logits", "profile"])]
+    pub interactive: bool,
+
+    /// If the prompt is longer than the context, leave its beginning out instead of failing; of a chat, the oldest
+    /// messages but a system message.
     #[arg(long)]
     pub truncate: bool,
 
@@ -99,9 +135,9 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
 
-    /// Most tokens of the prompt that are processed at a time.
-    #[arg(long, value_name = "N", default_value = "512")]
-    pub chunk: NonZeroUsize,
+    /// Most tokens of the prompt that are processed at a time [default: 512, 2048 on GPUs with tensor cores].
+    #[arg(long, value_name = "N")]
+    pub chunk: Option<NonZeroUsize>,
 
     /// Threads on the CPU [default: one a core].
     #[arg(long, value_name = "N")]
@@ -123,7 +159,8 @@ pub struct Args {
     #[arg(long)]
     pub stats: bool,
 
-    /// Say on standard error where the time of one step goes, kernel by kernel (on GPUs with timestamps).
+    /// Say on standard error where the time of a chunk of the prompt and of one step goes, kernel by kernel (on GPUs
+    /// with timestamps).
     #[arg(long)]
     pub profile: bool,
 

@@ -1,16 +1,19 @@
 //! `lfm2-generate`: a prompt in, text out.
 
 mod args;
+mod interactive;
+mod interrupt;
 mod prompt;
 mod report;
+mod terminal;
 
-use std::{cell::RefCell, io, path::Path, process::ExitCode, time::Instant};
+use std::{io, num::NonZeroUsize, path::Path, process::ExitCode, time::Instant};
 
 use args::{Args, SamplerOrder};
 use clap::Parser;
 use inferencelayer::{
     Error, GenerateEngine, GenerateOptions, Result,
-    cli::{list, logging, model, progress::Bar, steps},
+    cli::{list, logging, model, progress::Loading, steps},
     device::DeviceOptions,
     engine::generate::{Order, Sampling},
     generate::{Finish, GenerateSettings, Session},
@@ -29,10 +32,7 @@ fn main() -> ExitCode {
         {
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => inferencelayer::cli::fail(&error),
     }
 }
 
@@ -47,9 +47,14 @@ fn run(args: &Args) -> Result<()> {
     let engine = open(args, &path)?;
     let load = start.elapsed();
     log::info!("{} on {}", path.display(), engine.device_name());
-    let ids = prompt.ids(&engine, args)?;
     let mut session = engine.session()?;
-    let mut answer = generate(args, &engine, &mut session, ids)?;
+    if let Prompt::Interactive(chat) = prompt {
+        let ended = interactive::run(args, &engine, &mut session, chat);
+        engine.save_pipelines();
+        return ended;
+    }
+    let ids = prompt.ids(&engine, args)?;
+    let mut answer = generate(args, &engine, &mut session, ids, &|| false)?;
     answer.timings.load = load;
     answer.memory = engine.memory();
     engine.save_pipelines();
@@ -65,16 +70,19 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Where the time of the step after the prompt goes.
+/// Where the time of the prompt, or of as much of it as is processed at once, and of the step after it goes.
 fn profile(ids: &[u32], engine: &GenerateEngine, session: &mut Session) -> Result<String> {
-    session.reset()?;
+    let part = &ids[..ids.len().min(engine.chunk())];
+    // The first time, caches are cold.
+    session.profile(part)?;
+    let mut lines = format!("prompt of {}: {}", part.len(), steps::table(&session.profile(part)?));
+    let start = Instant::now();
     let mut answer = session.generate(ids, 64, &Sampling::default())?;
-    let mut lines = String::new();
     if let Some(token) = answer.next() {
         token?;
-        // The first time, caches are cold.
+        lines += &format!("first token when all is warm: {:.2} ms\n", start.elapsed().as_secs_f64() * 1e3);
         engine.profile()?;
-        lines = steps::table(&engine.profile()?);
+        lines += &steps::table(&engine.profile()?);
     }
     Ok(lines)
 }
@@ -86,12 +94,10 @@ fn open(args: &Args, path: &Path) -> Result<GenerateEngine> {
         adapter: args.adapter.clone().unwrap_or_default(),
         threads: args.threads.map(Into::into),
     };
-    let options = GenerateOptions { device, context: args.context, sessions: 1, chunk: args.chunk.get() };
-    let bar = RefCell::new(None::<Bar>);
-    let progress = |done: u64, total: u64| {
-        let mut bar = bar.borrow_mut();
-        bar.get_or_insert_with(|| Bar::new(Some(total), "loading")).update(done, "loading".into());
-    };
+    let chunk = args.chunk.map_or(0, NonZeroUsize::get);
+    let options = GenerateOptions { device, context: args.context, sessions: 1, chunk };
+    let bar = Loading::default();
+    let progress = |done, total| bar.tell(done, total);
     GenerateEngine::open_with_progress(path, &options, Some(&progress))
 }
 
@@ -115,7 +121,14 @@ fn settings(args: &Args, engine: &GenerateEngine) -> GenerateSettings {
     GenerateSettings { sampling, max_tokens: args.max_tokens, stop, ignore_eos }
 }
 
-fn generate(args: &Args, engine: &GenerateEngine, session: &mut Session, ids: Vec<u32>) -> Result<Answer> {
+/// Generates and prints an answer, which ends where `stop` says so.
+fn generate(
+    args: &Args,
+    engine: &GenerateEngine,
+    session: &mut Session,
+    ids: Vec<u32>,
+    stop: &dyn Fn() -> bool,
+) -> Result<Answer> {
     let mut answer = Answer { prompt_ids: ids, ..Answer::default() };
     let ids = answer.prompt_ids.clone();
     let start = Instant::now();
@@ -143,6 +156,7 @@ fn generate(args: &Args, engine: &GenerateEngine, session: &mut Session, ids: Ve
     match engine.tokenizer() {
         Ok(_) => {
             let mut text = String::new();
+            let mut stopped = false;
             for piece in engine.answer(session, &ids, &settings)? {
                 let piece = piece?;
                 take(piece.id, piece.finish);
@@ -150,11 +164,15 @@ fn generate(args: &Args, engine: &GenerateEngine, session: &mut Session, ids: Ve
                     report::print(&piece.text)?;
                 }
                 text += &piece.text;
+                if stop() {
+                    stopped = true;
+                    break;
+                }
             }
             if !args.json {
                 report::print("\n")?;
             }
-            answer.text = Some(text);
+            (answer.text, answer.stopped) = (Some(text), stopped);
         }
         // Without a tokenizer, ids are all there is.
         Err(_) => {

@@ -30,6 +30,8 @@ pub struct Answer {
     /// `None` for a model without a tokenizer.
     pub text: Option<String>,
     pub finish: Option<Finish>,
+    /// The user did not want more of it.
+    pub stopped: bool,
     pub timings: Timings,
     /// Bytes held by the backend.
     pub memory: u64,
@@ -141,5 +143,7 @@ pub fn logits(path: &Path, logits: &[f32], rows: usize) -> Result<()> {
     };
     let view = TensorView::new(Dtype::F32, shape, bytes).map_err(failed)?;
     let tensors = HashMap::from([("logits", view)]);
-    safetensors::serialize_to_file(tensors, None, path).map_err(failed)
+    let bytes = safetensors::serialize(tensors, None).map_err(failed)?;
+    // Not by a new file of this name: the path may be a pipe, a device or a link.
+    std::fs::write(path, bytes).map_err(Error::io(path))
 }

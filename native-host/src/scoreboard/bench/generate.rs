@@ -1,4 +1,4 @@
-//! Generation: prompts and answers of models in files, one sequence and many.
+//! Generation: prompts and answers of models in files, one sequence and many, beside peers.
 
 use std::{path::Path, time::Instant};
 
@@ -6,126 +6,176 @@ use inferencelayer_engine::generate::Sampling;
 
 use super::{Options, Sink, remark};
 use crate::{
-    Error, GenerateEngine, GenerateOptions, Result,
-    device::{Device, DeviceOptions},
-    generate::{Session, Token},
-    lab::stats::Summary,
-    scoreboard::ledger::{Better, Entry},
+    Error, Result,
+    device::Device,
+    lab::{report::duration, stats::Summary, variant},
+    scoreboard::{
+        contest::{Contender, Request, Standing, contest, cosine},
+        generating::{Generating, open, prompt},
+        ledger::{Better, Entry, PeerFigure},
+        measured::{self, Measured},
+        peer::{self, Running, Task},
+    },
 };
 
 /// Tokens of an answer.
 const ANSWER: usize = 128;
-/// Tokens of the prompts that answers follow.
+/// Tokens of the prompts that answers follow; a CPU takes the first alone.
 const CONTEXTS: [usize; 2] = [512, 4096];
-/// Tokens of the prompts that are timed.
+/// Tokens of the prompts that are timed; likewise.
 const PROMPTS: [usize; 2] = [512, 2048];
 /// Sequences that are decoded together.
 const TOGETHER: usize = 32;
 const ROUNDS: usize = 3;
+/// Least cosine between a peer's logits and ours; both may round activations to 8 bits, in blocks of other sizes.
+const LEAST_COSINE: f64 = 0.98;
 
 pub fn run(options: &Options, sink: &mut Sink<'_>) -> Result<()> {
     if options.files.is_empty() {
         return Err(Error::Input("name the models with --model-file FILE (GGUF files or folders)".into()));
     }
+    let measured = measured::read(&options.around.folder.join("measured.jsonl"))?;
     for file in &options.files {
-        one(options, file, sink)?;
+        one(options, file, &measured, sink)?;
     }
     Ok(())
 }
 
-/// Some token ids, none of them special in any vocabulary we know.
-fn ids(count: usize, vocab: usize) -> Vec<u32> {
-    let spread = vocab.min(20_000) - vocab.min(20_000) / 4;
-    (0..count).map(|i| (vocab.min(20_000) / 4 + (i * 7919) % spread.max(1)) as u32).collect()
+/// One model on one device.
+struct Contest<'a> {
+    options: &'a Options,
+    name: String,
+    mode: String,
+    adapter: Option<(String, String)>,
+    measured: &'a [Measured],
+    peers: Vec<Running>,
 }
 
-fn open(options: &Options, file: &Path, sessions: usize, context: usize) -> Result<GenerateEngine> {
-    let device = DeviceOptions {
-        device: options.device.unwrap_or(Device::Auto),
-        adapter: options.adapter.clone(),
-        threads: Some(options.threads),
-        ..DeviceOptions::default()
-    };
-    GenerateEngine::auto(file, GenerateOptions { device, context: Some(context), sessions, chunk: 0 })
-}
-
-/// Seconds until the first token of an answer, and for each of the others.
-fn answer(session: &mut Session, prompt: &[u32], tokens: usize) -> Result<(f64, f64)> {
-    session.reset()?;
-    let start = Instant::now();
-    let mut first = 0.0;
-    let mut count = 0;
-    for token in session.generate(prompt, tokens, &Sampling::default())? {
-        let _: Token = token?;
-        count += 1;
-        if count == 1 {
-            first = start.elapsed().as_secs_f64();
-        }
-    }
-    Ok((first, (start.elapsed().as_secs_f64() - first) / (count - 1).max(1) as f64))
-}
-
-fn best(mut measure: impl FnMut() -> Result<f64>) -> Result<Summary> {
-    let mut all = Vec::new();
-    // The first round makes plans and warms caches.
-    for round in 0..=ROUNDS {
-        let seconds = measure()?;
-        if round > 0 {
-            all.push(seconds);
-        }
-    }
-    Summary::of(&all).ok_or_else(|| Error::Input("nothing was measured".into()))
-}
-
-fn one(options: &Options, file: &Path, sink: &mut Sink<'_>) -> Result<()> {
+fn one(options: &Options, file: &Path, measured: &[Measured], sink: &mut Sink<'_>) -> Result<()> {
     let name = file.file_stem().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-    let longest = CONTEXTS[1].max(PROMPTS[1]) + ANSWER;
+    let longest = CONTEXTS[1].max(PROMPTS[1]) + ANSWER + 1;
+    let device = options.device.unwrap_or(Device::Auto);
+    let load = |sessions, context| open(file, device, &options.adapter, options.threads, sessions, context);
     let start = Instant::now();
-    let engine = open(options, file, 1, longest)?;
-    let load = start.elapsed().as_secs_f64();
-    let (vocab, mode) = (engine.config().vocab, format!("{}, as-is", engine.device_name()));
-    let mut record = |bench: String, figure: (f64, &str, Better), words: &str| {
-        let mut entry: Entry = options.entry(bench, mode.clone(), figure, options.machine(None));
+    let engine = load(1, longest)?;
+    let loaded = start.elapsed().as_secs_f64();
+    let adapter = engine.adapter();
+    let on_cpu = adapter.is_none();
+    let peers = if on_cpu { peers(options, file) } else { Vec::new() };
+    let mode = format!("{}, as-is", engine.device_name());
+    let mut contest = Contest { options, name, mode, adapter, measured, peers };
+    let words = "until the engine is ready";
+    let entry = contest.entry("load", (loaded, "s", Better::Lower), words);
+    sink(entry)?;
+    let mut ours = Generating::new(engine)?;
+    let few = |all: [usize; 2]| if on_cpu { all[..1].to_vec() } else { all.to_vec() };
+    for tokens in few(PROMPTS) {
+        let bench = format!("prompt of {tokens}");
+        sink(contest.run(&mut ours, &bench, Request::generate(tokens, 1), tokens)?)?;
+    }
+    for tokens in few(CONTEXTS) {
+        let bench = format!("{ANSWER} tokens after {tokens}");
+        sink(contest.run(&mut ours, &bench, Request::generate(tokens, ANSWER + 1), ANSWER)?)?;
+    }
+    drop(ours);
+    if on_cpu {
+        return Ok(());
+    }
+    let engine = load(TOGETHER, CONTEXTS[0] + ANSWER)?;
+    let each = together(&engine)?;
+    let bench = format!("{ANSWER} tokens after {} x {TOGETHER}", CONTEXTS[0]);
+    let figure = (1.0 / each.median, "tokens/s", Better::Higher);
+    sink(contest.entry(&bench, figure, "all sequences in sum"))
+}
+
+/// Starts the peers that generate on the CPU, and says which are not there.
+fn peers(options: &Options, file: &Path) -> Vec<Running> {
+    let wanted =
+        peer::ALL.into_iter().filter(|p| p.task == Task::Generate && p.device == variant::Device::Cpu);
+    wanted
+        .filter(|p| options.peers.as_ref().is_none_or(|named| named.contains(p)))
+        .filter_map(|peer| match Running::start(peer, file, &options.around) {
+            Ok(running) => Some(running),
+            Err(why) => {
+                eprintln!("peer {peer} is not measured: {why}");
+                None
+            }
+        })
+        .collect()
+}
+
+impl Contest<'_> {
+    fn entry(&self, bench: &str, figure: (f64, &str, Better), words: &str) -> Entry {
+        let bench = format!("{} {bench}", self.name);
+        let machine = self.options.machine(self.adapter.clone());
+        let mut entry = self.options.entry(bench, self.mode.clone(), figure, machine);
         remark(&mut entry, words);
-        sink(entry)
-    };
-    record(format!("{name} load"), (load, "s", Better::Lower), "until the engine is ready")?;
-    let mut session = engine.session()?;
-    for tokens in PROMPTS {
-        let prompt = ids(tokens, vocab);
-        let first = best(|| Ok(answer(&mut session, &prompt, 1)?.0))?;
-        let words = format!("first token after {:.2} ms", first.median * 1e3);
-        let figure = (tokens as f64 / first.median, "tokens/s", Better::Higher);
-        record(format!("{name} prompt of {tokens}"), figure, &words)?;
+        if let Some((adapter, _)) = &self.adapter {
+            entry.peers = measured::beside(self.measured, adapter, &entry.bench, figure.0, figure.2);
+        }
+        entry
     }
-    for tokens in CONTEXTS {
-        let prompt = ids(tokens, vocab);
-        let each = best(|| Ok(answer(&mut session, &prompt, ANSWER)?.1))?;
-        let figure = (1.0 / each.median, "tokens/s", Better::Higher);
-        let words = format!("best {:.1}", 1.0 / each.min);
-        record(format!("{name} {ANSWER} tokens after {tokens}"), figure, &words)?;
+
+    /// Tokens a second of work that takes `tokens`, by turns with the peers.
+    fn run(&mut self, ours: &mut Generating, bench: &str, work: Request, tokens: usize) -> Result<Entry> {
+        eprintln!("{} {bench}", self.name);
+        let mut all: Vec<&mut dyn Contender> = vec![ours];
+        all.extend(self.peers.iter_mut().map(|p| p as &mut dyn Contender));
+        let mut standings = contest(&mut all, work, &self.options.limits).into_iter();
+        let ours = standings.next().ok_or_else(|| Error::Input("nothing was measured".into()))??;
+        let rate = |seconds: f64| tokens as f64 / seconds;
+        let Summary { min, median, count, .. } = ours.seconds;
+        let words = format!("{count} runs, median {}, best {}", duration(median), duration(min));
+        let mut entry = self.entry(bench, (rate(median), "tokens/s", Better::Higher), &words);
+        for (running, theirs) in self.peers.iter().zip(standings) {
+            match theirs.map_err(|e| e.to_string()).and_then(|theirs| compare(running, &ours, &theirs, rate))
+            {
+                Ok(figure) => entry.peers.push(figure),
+                Err(why) => {
+                    let words = format!("{} is not compared: {why}", running.name());
+                    eprintln!("peer {words}");
+                    remark(&mut entry, &words);
+                }
+            }
+        }
+        Ok(entry)
     }
-    drop(session);
-    drop(engine);
-    together(options, file, vocab, &mut |bench, figure, words| {
-        record(format!("{name} {bench}"), figure, words)
+}
+
+/// A peer's figure, if it computes the same as we do.
+fn compare(
+    peer: &Running,
+    ours: &Standing,
+    theirs: &Standing,
+    rate: impl Fn(f64) -> f64,
+) -> Result<PeerFigure, String> {
+    let cosine = cosine(&ours.vector, &theirs.vector);
+    if cosine.is_none_or(|c| c < LEAST_COSINE) {
+        let found = cosine.map_or("are of another length".into(), |c| format!("are at cosine {c:.7}"));
+        return Err(format!("its logits {found} from ours, at least {LEAST_COSINE} is needed"));
+    }
+    Ok(PeerFigure {
+        name: peer.name.clone(),
+        version: peer.version.clone(),
+        mode: peer.mode.clone(),
+        figure: rate(theirs.seconds.median),
+        ratio: theirs.seconds.median / ours.seconds.median,
+        best_ratio: theirs.seconds.min / ours.seconds.min,
     })
 }
 
-/// Takes a bench's name, its figure, and a remark.
-type Record<'a> = dyn FnMut(String, (f64, &'static str, Better), &str) -> Result<()> + 'a;
-
-/// Many sequences at a time.
-fn together(options: &Options, file: &Path, vocab: usize, record: &mut Record<'_>) -> Result<()> {
-    let prompt = ids(CONTEXTS[0], vocab);
-    let engine = open(options, file, TOGETHER, CONTEXTS[0] + ANSWER)?;
-    let each = best(|| {
+/// Seconds a token of many sequences at a time.
+fn together(engine: &crate::GenerateEngine) -> Result<Summary> {
+    let ids = prompt(CONTEXTS[0]);
+    let mut all = Vec::new();
+    // The first round makes plans and warms caches.
+    for round in 0..=ROUNDS {
         let mut sessions = (0..TOGETHER).map(|_| engine.session()).collect::<Result<Vec<_>>>()?;
         let sampling = Sampling::default();
         let mut answers = sessions
             .iter_mut()
             .map(|s| {
-                let mut answer = s.generate(&prompt, ANSWER, &sampling)?;
+                let mut answer = s.generate(&ids, ANSWER, &sampling)?;
                 // The first token, so that all prompts are done before the clock starts.
                 answer.next().transpose()?;
                 Ok(answer)
@@ -139,8 +189,9 @@ fn together(options: &Options, file: &Path, vocab: usize, record: &mut Record<'_
                 tokens += 1;
             }
         }
-        Ok(start.elapsed().as_secs_f64() / tokens.max(1) as f64)
-    })?;
-    let figure = (1.0 / each.median, "tokens/s", Better::Higher);
-    record(format!("{ANSWER} tokens after {} x {TOGETHER}", CONTEXTS[0]), figure, "all sequences in sum")
+        if round > 0 {
+            all.push(start.elapsed().as_secs_f64() / tokens.max(1) as f64);
+        }
+    }
+    Summary::of(&all).ok_or_else(|| Error::Input("nothing was measured".into()))
 }

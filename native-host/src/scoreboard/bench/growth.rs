@@ -27,7 +27,7 @@ pub fn run(options: &Options, sink: &mut Sink<'_>) -> Result<()> {
             let mut times = vec![Vec::new(); TEXTS.len()];
             for round in 0..=ROUNDS {
                 for (times, texts) in times.iter_mut().zip(TEXTS) {
-                    let reply = ours.run(Request { texts, tokens: LENGTH, runs: 1 })?;
+                    let reply = ours.run(Request::encode(Batch::new(texts, LENGTH)))?;
                     // The first round prepares plans.
                     if round > 0 {
                         times.extend(reply.seconds);

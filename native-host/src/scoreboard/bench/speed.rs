@@ -13,7 +13,7 @@ use crate::{
         variant::{Opened, Variant},
     },
     scoreboard::{
-        contest::{Batch, Contender, Standing, contest, cosine},
+        contest::{Batch, Contender, Request, Standing, contest, cosine},
         engine::Ours,
         ledger::{Better, PeerFigure},
         model::{BERT_BASE, MINILM, Shape},
@@ -81,7 +81,7 @@ fn model(
         eprintln!("{} {batch}", shape.name);
         let mut all: Vec<&mut dyn Contender> = ours.iter_mut().map(|o| o as _).collect();
         all.extend(peers.iter_mut().map(|p| p as &mut dyn Contender));
-        let mut standings = contest(&mut all, *batch, &options.limits);
+        let mut standings = contest(&mut all, Request::encode(*batch), &options.limits);
         let theirs = standings.split_off(ours.len());
         for (ours, standing) in ours.iter().zip(standings) {
             record(options, (shape, *batch), (ours, &standing?), (&peers, &theirs), sink)?;

@@ -2,21 +2,30 @@
 
 use core::ops::Range;
 
-use inferencelayer_engine::{program::Counts, tensor::Weight};
+use inferencelayer_engine::{
+    program::Counts,
+    quant::q8,
+    tensor::{DType, Weight},
+};
 
 use super::{
     attention::{self, Attention, Bias},
+    blocks::{q8::ToQ8, tile::Factor},
     gemm::{
-        linear::{F32Product, Int8Product, Linear, Output, input_blocks},
+        linear::{BlocksProduct, F32Product, Int8Product, Linear, Output, Product, input_blocks},
         quantize::{Quantize, row_words},
     },
     isa::Isa,
-    rows::{Embed, Norm, NormRef, Normalize, Pool, Rope},
+    rows::{Embed, Lookup, Norm, NormRef, Normalize, Pool, Rope, Source, Target},
     simd::Kernel,
-    step::{AttentionStep, LinearStep, Lowered, NormStep, Place, Step},
+    state::Words,
+    step::{AttentionStep, Home, LinearStep, Lowered, NormStep, Place, Step},
     table::{Table, Values},
     weight::{Kept, kept},
 };
+
+mod decoder;
+mod sample;
 
 /// Bytes of left operand that a linear task works on, so that they stay in a core's second-level cache.
 const LEFT_BYTES: usize = 512 << 10;
@@ -40,6 +49,8 @@ pub struct Layout {
     pub scratch: usize,
     /// Words of scratch memory of one worker.
     pub scratch_len: usize,
+    /// What a step leaves to the next one.
+    pub staged: usize,
 }
 
 /// A run of a lowered program.
@@ -50,6 +61,7 @@ pub struct Run<'a> {
     pub counts: Counts,
     /// The arena, which every place and the layout lie in.
     pub base: *mut u32,
+    pub states: &'a [Words],
     pub workers: usize,
     /// Whether no two tiles share a query row; otherwise one task has all of a head's.
     pub tiles_apart: bool,
@@ -89,14 +101,44 @@ impl Run<'_> {
         self.counts[place.count as usize] as usize
     }
 
-    fn floats(&self, place: Place) -> *mut f32 {
-        // SAFETY: the place lies in the arena.
-        unsafe { self.base.add(place.at).cast() }
+    fn words(&self, place: Place) -> *mut u32 {
+        // SAFETY: the place lies in the arena, the staged region in it too, or begins a state.
+        unsafe {
+            match place.home {
+                Home::Arena => self.base.add(place.at),
+                Home::Staged => self.base.add(self.layout.staged + place.at),
+                Home::State(at) => self.states[at].0.add(place.at),
+            }
+        }
     }
 
+    fn floats(&self, place: Place) -> *mut f32 {
+        self.words(place).cast()
+    }
+
+    /// The real rows of an input, all of a state's.
     fn integers(&self, place: Place) -> &[u32] {
-        // SAFETY: the place lies in the arena, and no step writes integers.
-        unsafe { core::slice::from_raw_parts(self.base.add(place.at), self.count(place) * place.cols) }
+        let rows = if matches!(place.home, Home::State(_)) { place.rows } else { self.count(place) };
+        // SAFETY: the place has so many rows, and no step writes what is read as integers by it.
+        unsafe { core::slice::from_raw_parts(self.words(place), rows * place.cols) }
+    }
+
+    /// The `tokens` of as many rows as `like` has.
+    fn tokens(&self, tokens: Place, like: Place) -> &[u32] {
+        &self.integers(tokens)[..self.count(like) * 4]
+    }
+
+    /// A worker's own memory.
+    fn scratch(&self, worker: usize) -> *mut f32 {
+        // SAFETY: the layout lies in the arena, with scratch memory for every worker.
+        unsafe { self.base.add(self.layout.scratch + worker * self.layout.scratch_len).cast() }
+    }
+
+    fn target(&self, place: Place, scratch: *mut f32) -> Target {
+        match place.dtype {
+            DType::Q8 => Target::Q8(self.words(place), scratch),
+            _ => Target::F32(self.floats(place)),
+        }
     }
 
     fn vector<'w>(&self, weight: &'w Weight) -> &'w [f32] {
@@ -111,6 +153,15 @@ impl Run<'_> {
         match kept(weight, self.isa) {
             Ok(Kept::Table(table)) => table,
             _ => unreachable!("weight `{}` is no table", weight.name()),
+        }
+    }
+
+    fn lookup<'w>(&self, weight: &'w Weight) -> Lookup<'w> {
+        match kept(weight, self.isa) {
+            Ok(Kept::Table(table)) => Lookup::Table(table),
+            Ok(Kept::F32(matrix)) => Lookup::F32(matrix),
+            Ok(Kept::Blocks(matrix)) => Lookup::Blocks(matrix),
+            _ => unreachable!("weight `{}` has no rows to look up", weight.name()),
         }
     }
 
@@ -135,6 +186,7 @@ impl Run<'_> {
         // Bytes of a row that are used together.
         let used = match kept(&step.weight, self.isa) {
             Ok(Kept::Int8(_)) => 4 / geometry.dot * step.x.cols,
+            Ok(Kept::Blocks(_)) => step.x.dtype.row_bytes(step.x.cols),
             _ => 4 * step.x.cols / input_blocks(step.x.cols),
         };
         let fitting = (LEFT_BYTES / used).max(geometry.rows) / geometry.rows * geometry.rows;
@@ -154,7 +206,17 @@ impl Run<'_> {
             Step::Embed { out, .. } | Step::Norm { out, .. } | Step::Normalize { out, .. } => {
                 self.row_tasks(self.count(*out), FEW_ROWS)
             }
-            Step::Quantize { x } | Step::Rope { x, .. } => self.row_tasks(self.count(*x), FEW_ROWS),
+            Step::Quantize { x } | Step::ToQ8 { x, .. } | Step::Rope { x, .. } | Step::Dots { x, .. } => {
+                self.row_tasks(self.count(*x), FEW_ROWS)
+            }
+            Step::Choose(step) => self.row_tasks(self.count(step.out), FEW_ROWS),
+            Step::StoreKv(step) => self.store_tasks(step),
+            Step::Cached(step) => self.cached_tasks(step),
+            Step::ShortConv(step) => self.conv_tasks(step),
+            Step::Experts(step) => self.expert_tasks(step).tasks(),
+            Step::Scan(step) => self.count(step.logits) * step.parts(),
+            Step::Pick(step) => step.choices.min(self.count(step.logits)),
+            Step::Commit(_) => 1,
         }
     }
 
@@ -164,9 +226,9 @@ impl Run<'_> {
         let rows = |place: Place| cut(self.count(place), tasks, task);
         match &self.lowered.steps[at] {
             Step::Embed { tokens, tables, norm, out } => {
-                let mut found = [(self.table(&tables[0].0), 0); 3];
+                let mut found = [(self.lookup(&tables[0].0), 0); 3];
                 for (to, (table, field)) in found.iter_mut().zip(tables) {
-                    *to = (self.table(table), *field);
+                    *to = (self.lookup(table), *field);
                 }
                 let (norm, rows) = (norm.as_ref().map(|n| self.norm(n)), rows(*out));
                 let (tokens, tables) = (self.integers(*tokens), &found[..tables.len()]);
@@ -174,7 +236,8 @@ impl Run<'_> {
             }
             Step::Norm { x, norm, out } => {
                 let (params, cols, rows) = (self.norm(norm), out.cols, rows(*out));
-                self.kernel(Norm { x: self.floats(*x), out: self.floats(*out), cols, params, rows });
+                let out = self.target(*out, self.scratch(worker));
+                self.kernel(Norm { x: self.floats(*x), out, cols, params, rows });
             }
             Step::Quantize { x } => {
                 // SAFETY: the layout lies in the arena.
@@ -183,7 +246,20 @@ impl Run<'_> {
                 let (rows, x) = (rows(*x), self.floats(*x));
                 self.kernel(Quantize { x, ldx: inputs, inputs, rows, words, row_words, scales });
             }
+            Step::ToQ8 { x, out } => {
+                let (rows, cols) = (rows(*x), x.cols);
+                self.kernel(ToQ8 { x: self.floats(*x), cols, rows, out: self.words(*out) });
+            }
             Step::Linear(step) => self.linear(step, task),
+            Step::StoreKv(step) => self.store_kv(step, tasks, task),
+            Step::Cached(step) => self.cached(step, worker, task),
+            Step::ShortConv(step) => self.short_conv(step, tasks, task),
+            Step::Dots { x, weight, out } => self.dots(*x, weight, *out, rows(*x)),
+            Step::Choose(step) => self.choose(step, rows(step.out)),
+            Step::Experts(step) => self.experts(step, task),
+            Step::Scan(step) => self.scan(step, task),
+            Step::Pick(step) => self.pick(step, tasks, task),
+            Step::Commit(step) => self.commit(step),
             Step::Rope { x, tokens, table, heads, head_dim } => {
                 let Values::F32(table) = &self.table(table).values else {
                     unreachable!("a RoPE table is f32")
@@ -207,7 +283,13 @@ impl Run<'_> {
             }
             Step::Normalize { x, unit, out } => {
                 let (rows, cols, out_cols, unit) = (rows(*out), x.cols, out.cols, *unit);
-                let (x, out) = (self.floats(*x), self.floats(*out));
+                let scratch = self.scratch(worker);
+                let source = match x.dtype {
+                    DType::Q8 => Source::Q8(self.words(*x), scratch),
+                    _ => Source::F32(self.floats(*x)),
+                };
+                // SAFETY: a worker has room for two rows.
+                let (x, out) = (source, self.target(*out, unsafe { scratch.add(cols) }));
                 self.kernel(Normalize { x, cols, out, out_cols, unit, rows });
             }
         }
@@ -230,20 +312,44 @@ impl Run<'_> {
             gated: step.gated,
         };
         let bias = step.bias.as_ref().map(|b| self.vector(b));
-        match kept(&step.weight, self.isa) {
-            Ok(Kept::F32(weight)) => {
-                let product = F32Product { x: self.floats(step.x), ldx: step.x.cols, weight, bias };
-                self.kernel(Linear { product, output, rows, panels });
+        let product = self.product(step.x, 0, &step.weight, bias);
+        self.kernel(Linear { product, output, rows, panels });
+    }
+
+    /// The product with the part of `x` that begins at a column; the last step has made 8-bit activations where the
+    /// weight takes such.
+    fn product<'w>(
+        &'w self,
+        x: Place,
+        first: usize,
+        weight: &'w Weight,
+        bias: Option<&'w [f32]>,
+    ) -> Product<'w> {
+        // SAFETY: the layout and the place have room for the rows, of which the part is one.
+        unsafe {
+            match kept(weight, self.isa) {
+                Ok(Kept::F32(weight)) => {
+                    Product::F32(F32Product { x: self.floats(x).add(first), ldx: x.cols, weight, bias })
+                }
+                Ok(Kept::Int8(weight)) => {
+                    let (words, row_words) = (self.base.add(self.layout.words), row_words(self.isa, x.cols));
+                    let (words, scales) = (words.add(first / self.isa.geometry().dot), self.scales());
+                    Product::Int8(Int8Product { words, row_words, scales, weight, bias })
+                }
+                Ok(Kept::Blocks(weight)) => {
+                    let factor = match x.dtype {
+                        DType::Q8 => {
+                            let words = self.words(x).cast_const();
+                            let sides = words.add(x.cols / 4 + first / q8::BLOCK * 2);
+                            Factor::Q8(words.add(first / 4), sides, q8::row_words(x.cols))
+                        }
+                        _ => Factor::F32(self.floats(x).add(first).cast_const(), x.cols),
+                    };
+                    Product::Blocks(BlocksProduct { x: factor, weight, bias })
+                }
+                // Lowering has checked it.
+                _ => unreachable!("weight `{}` is no matrix", weight.name()),
             }
-            Ok(Kept::Int8(weight)) => {
-                // SAFETY: the layout lies in the arena.
-                let (words, scales) = unsafe { (self.base.add(self.layout.words), self.scales()) };
-                let row_words = row_words(self.isa, step.x.cols);
-                let product = Int8Product { words, row_words, scales, weight, bias };
-                self.kernel(Linear { product, output, rows, panels });
-            }
-            // Lowering has checked it.
-            _ => unreachable!("weight `{}` is no matrix", step.weight.name()),
         }
     }
 
@@ -261,8 +367,7 @@ impl Run<'_> {
         });
         // SAFETY: each worker has its own scratch memory in the arena; the head's columns lie in the output.
         let (scratch, out) = unsafe {
-            let at = self.base.add(self.layout.scratch + worker * self.layout.scratch_len);
-            let scratch = core::slice::from_raw_parts_mut(at.cast::<f32>(), attention::scratch_len(d));
+            let scratch = core::slice::from_raw_parts_mut(self.scratch(worker), attention::scratch_len(d));
             (scratch, self.floats(step.out).add(head * d))
         };
         self.kernel(Attention {
