@@ -307,13 +307,14 @@ impl CachedTile<'_> {
     fn pack_queries(&self, parts: &mut Parts<'_>, shape: &Shape) {
         let (d, factor) = (self.heads.head_dim, self.heads.factor());
         for query in 0..shape.width {
-            let column = parts.queries.iter_mut().skip(query).step_by(shape.width).take(d);
             if query < shape.queries {
                 // SAFETY: whoever made this promises the rows.
                 let q = unsafe { core::slice::from_raw_parts(self.q.add(query * self.ldq), d) };
-                column.zip(q).for_each(|(to, from)| *to = from * factor);
+                for (row, q) in parts.queries.chunks_exact_mut(shape.width).zip(q) {
+                    row[query] = q * factor;
+                }
             } else {
-                column.for_each(|to| *to = 0.0);
+                parts.queries.chunks_exact_mut(shape.width).take(d).for_each(|row| row[query] = 0.0);
             }
         }
     }

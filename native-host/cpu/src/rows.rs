@@ -54,10 +54,15 @@ const ACCUMULATORS: usize = 4;
 #[inline(always)]
 fn sum<S: Simd>(s: S, values: &[f32]) -> f32 {
     let mut totals = [s.splat(0.0); ACCUMULATORS];
-    for parts in values.chunks(ACCUMULATORS * S::LANES) {
-        for (total, part) in totals.iter_mut().zip(parts.chunks(S::LANES)) {
-            *total = s.add(*total, s.load_part(part, 0.0));
+    let (whole, rest) = values.split_at(values.len() / (ACCUMULATORS * S::LANES) * ACCUMULATORS * S::LANES);
+    for parts in whole.chunks_exact(ACCUMULATORS * S::LANES) {
+        for (i, total) in totals.iter_mut().enumerate() {
+            // SAFETY: so many vectors are in a part.
+            *total = s.add(*total, unsafe { s.load(parts.as_ptr().add(i * S::LANES)) });
         }
+    }
+    for (i, part) in rest.chunks(S::LANES).enumerate() {
+        totals[i] = s.add(totals[i], s.load_part(part, 0.0));
     }
     s.sum(s.add(s.add(totals[0], totals[1]), s.add(totals[2], totals[3])))
 }
@@ -66,11 +71,17 @@ fn sum<S: Simd>(s: S, values: &[f32]) -> f32 {
 #[inline(always)]
 fn squares<S: Simd>(s: S, values: &[f32], mean: f32) -> f32 {
     let (mut totals, shift) = ([s.splat(0.0); ACCUMULATORS], s.splat(mean));
-    for parts in values.chunks(ACCUMULATORS * S::LANES) {
-        for (total, part) in totals.iter_mut().zip(parts.chunks(S::LANES)) {
-            let v = s.sub(s.load_part(part, mean), shift);
+    let (whole, rest) = values.split_at(values.len() / (ACCUMULATORS * S::LANES) * ACCUMULATORS * S::LANES);
+    for parts in whole.chunks_exact(ACCUMULATORS * S::LANES) {
+        for (i, total) in totals.iter_mut().enumerate() {
+            // SAFETY: so many vectors are in a part.
+            let v = s.sub(unsafe { s.load(parts.as_ptr().add(i * S::LANES)) }, shift);
             *total = s.fma(v, v, *total);
         }
+    }
+    for (i, part) in rest.chunks(S::LANES).enumerate() {
+        let v = s.sub(s.load_part(part, mean), shift);
+        totals[i] = s.fma(v, v, totals[i]);
     }
     s.sum(s.add(s.add(totals[0], totals[1]), s.add(totals[2], totals[3])))
 }

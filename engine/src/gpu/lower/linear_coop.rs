@@ -6,7 +6,7 @@ use crate::gpu::kernel;
 /// So many workgroups occupy a GPU well enough that smaller tiles, which read more, do not pay.
 const ENOUGH_WORKGROUPS: u32 = 64;
 
-/// Workgroups of which a large GPU runs one at a time on each of its multiprocessors. Tile 128 is made for two.
+/// Of a large GPU. One workgroup at a time of tile 64w runs on each, or two of tile 128.
 const MULTIPROCESSORS: u32 = 132;
 
 /// Up to so many output columns, the tile with the finer grain.
@@ -114,8 +114,9 @@ impl Task {
                 _ => workgroups >= ENOUGH_WORKGROUPS,
             }
         };
-        let tile = tiles.clone().find(fits).or_else(|| tiles.last())?;
-        Some(self.choice(tile))
+        // Else the one with the fewest rows, and the longest step.
+        let least = || tiles.clone().max_by_key(|t| (core::cmp::Reverse(t.rows), t.step));
+        tiles.clone().find(fits).or_else(least).map(|tile| self.choice(tile))
     }
 }
 
@@ -137,6 +138,7 @@ mod tests {
         assert_eq!(word(false, 128, 768, 192), Some("32"));
         assert_eq!(word(false, 128, 768, 176), Some("32s"));
         assert_eq!(word(false, 16, 1152, 96), Some("16"));
+        assert_eq!(word(false, 16, 384, 96), Some("16"));
         assert_eq!(word(false, 16, 1152, 16), Some("16s"));
         assert_eq!(word(false, 16, 1152, 17), None);
     }
@@ -153,6 +155,15 @@ mod tests {
             assert_eq!(kernel(rows, 65536).columns, 32);
             assert!(kernel(rows, 256).rows >= rows);
         }
+    }
+
+    #[test]
+    fn experts_with_few_pairs_take_a_low_tile() {
+        let word = |rows, k4| {
+            let task = Task { blocks: true, gated: true, rows, n: 1792, k4 };
+            task.for_experts(None).and_then(|c| c.word)
+        };
+        assert_eq!((word(64, 512), word(256, 512), word(64, 9)), (Some("64w"), Some("128"), None));
     }
 
     #[test]

@@ -19,23 +19,29 @@ pub unsafe fn quantize_row<S: Simd>(s: S, x: *const f32, cols: usize, words: *mu
         unsafe {
             let (x, q) = (x.add(block * BLOCK), words.add(block * BLOCK / 4).cast::<i8>());
             let mut largest = zero;
-            for at in (0..BLOCK).step_by(S::LANES) {
+            let mut at = 0;
+            while at < BLOCK {
                 let v = s.load(x.add(at));
                 largest = s.max(largest, s.max(v, s.sub(zero, v)));
+                at += S::LANES;
             }
             let largest = s.largest(largest);
             let (scale, inverse) =
                 if largest < LEAST { (0.0, 0.0) } else { (largest / 127.0, 1.0 / (largest / 127.0)) };
             let factor = s.splat(inverse);
-            let mut halves = [zero; 2];
-            for (half, sum) in halves.iter_mut().enumerate() {
-                for at in (half * 16..half * 16 + 16).step_by(S::LANES) {
-                    let v = s.round(s.mul(s.load(x.add(at)), factor));
-                    s.store_bytes(q.add(at), v);
-                    *sum = s.add(*sum, v);
+            // Sums of the first half and of all.
+            let (mut first, mut sum, mut at) = (zero, zero, 0);
+            while at < BLOCK {
+                if at == BLOCK / 2 {
+                    first = sum;
                 }
+                let v = s.round(s.mul(s.load(x.add(at)), factor));
+                s.store_bytes(q.add(at), v);
+                sum = s.add(sum, v);
+                at += S::LANES;
             }
-            let [low, high] = halves.map(|v| s.sum(v) as i32);
+            let low = s.sum(first) as i32;
+            let high = s.sum(sum) as i32 - low;
             let side = words.add(cols / 4 + 2 * block);
             side.write(scale.to_bits());
             side.add(1).write(low as u32 & 0xffff | (high as u32) << 16);

@@ -210,15 +210,24 @@ impl IntegerTile {
                 };
             }
             match rows {
-                1 => panels!(1),
-                2 | 3 => panels!(2),
-                _ => panels!(4),
+                1 => {
+                    panels!(1);
+                    1
+                }
+                2 | 3 => {
+                    panels!(2);
+                    2
+                }
+                // As many sums of integers and of floats as there are registers for.
+                6.. if S::MR == 12 => {
+                    panels!(6);
+                    6
+                }
+                _ => {
+                    panels!(4);
+                    4
+                }
             }
-        }
-        match rows {
-            1 => 1,
-            2 | 3 => 2,
-            _ => 4,
         }
     }
 
@@ -249,6 +258,8 @@ impl IntegerTile {
                 }
             }
             let (mut a, mut b) = (self.a, self.b);
+            // Not known to the compiler: it would unroll the steps, and turn their loops inside out.
+            let steps = core::hint::black_box(if BYTES { 8 / PARTS } else { 4 / PARTS });
             let (mut sides, mut scales, mut mins) = (self.sides, self.scales, self.mins);
             for _ in 0..self.blocks {
                 for part in 0..PARTS {
@@ -267,13 +278,13 @@ impl IntegerTile {
                         acc[m] = [s.splat_word((-self.offset * sums[m]) as u32); NV];
                     }
                     if BYTES {
-                        for _ in 0..8 / PARTS {
+                        for _ in 0..steps {
                             bytes_step::<S, MR, NV>(s, &mut acc, a, self.lda, b);
                             a = a.wrapping_add(1);
                             b = b.wrapping_add(NV * S::LANES * 4);
                         }
                     } else {
-                        for _ in 0..4 / PARTS {
+                        for _ in 0..steps {
                             low_step::<S, MR, NV>(s, &mut acc, a, self.lda, b);
                             a = a.wrapping_add(2);
                             b = b.wrapping_add(NV * S::LANES * 4);

@@ -106,7 +106,8 @@ fn answer(
     let prompt = ids.len();
     let answer = generate(args, engine, session, ids, &|| interrupts.asked());
     interrupts.end();
-    let answer = answer?;
+    let mut answer = answer?;
+    answer.memory = engine.memory();
     if answer.stopped {
         eprintln!("[stopped]");
     } else if answer.finish == Some(Finish::Length) {

@@ -115,7 +115,7 @@ pub fn json(answer: &Answer) -> Result<()> {
     print(&(text + "\n"))
 }
 
-/// Times and memory, for people.
+/// Times and memory, for people. An answer in the middle of a chat has no time of loading.
 pub fn stats(answer: &Answer) -> String {
     let Timings { load, prefill, decode } = answer.timings;
     let mut text = String::new();
@@ -123,7 +123,9 @@ pub fn stats(answer: &Answer) -> String {
         let rate = rate.map_or_else(String::new, |r| format!(", {tokens} tokens, {r:.1} tokens/s"));
         let _ = writeln!(text, "{what:>12} {:9.1} ms{rate}", time.as_secs_f64() * 1e3);
     };
-    line("load", load, 0, None);
+    if load > Duration::ZERO {
+        line("load", load, 0, None);
+    }
     line("first token", prefill, answer.prompt_ids.len(), answer.prefill_rate());
     line("decode", decode, answer.ids.len().saturating_sub(1), answer.decode_rate());
     let _ = writeln!(text, "{:>12} {:9.1} MB", "memory", answer.memory as f64 / 1e6);
