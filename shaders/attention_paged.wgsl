@@ -5,7 +5,6 @@
 //! permute PIECES 1 2 3 4
 //! permute GROUP 1 2 3 4
 //! permute JOIN 1 2 4
-//! permute THREADS 256 512
 //! permute STORE 0 1
 //! permute Q_NORM 0 1
 //! permute K_NORM 0 1
@@ -20,7 +19,8 @@
 //
 // STORE: q holds all heads as they were projected (lib/fresh.wgsl); the first workgroup of a key head's stores the row's
 // key and value, and whoever needs them takes them from workgroup memory. Rows are of different slots.
-#define TEAMS $THREADS/8
+#define THREADS 256
+#define TEAMS 32
 #define KEYS 8/$PIECES
 #define HALF $KEYS/2
 #define QUARTER $KEYS/4
@@ -104,13 +104,21 @@ var<workgroup> totals: array<Heads, $JOINED>;
 @compute @workgroup_size($THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32,
     @builtin(subgroup_invocation_id) in_subgroup: u32) {
+#if STORE
+    let of_group = group.x % params.parts * $GROUPu;
+    let kv_of = group.x / params.parts;
+    let asked = ask(group.z, kv_of, kv_of * params.group + of_group, min($GROUPu, params.group - of_group), thread);
+#endif
+    let place = place_of(group);
     if group.z >= counts[params.count] {
         return;
     }
-    let place = place_of(group);
     if place.first > place.last {
         return;
     }
+#if STORE
+    let angle = angles(place.position, thread);
+#endif
     let lane = thread % 8u;
     let team = thread / 8u;
     let octets = params.d4 / 2u;
@@ -154,7 +162,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #if STORE
         // After the first loads were asked for.
         if block == place.first {
-            freshen(place, place.last == place.position && group.x % params.parts == 0u, thread);
+            freshen(place, asked, angle, place.last == place.position && group.x % params.parts == 0u, thread);
             #unroll h $GROUP
             #unroll p $PIECES
             if $hu < place.heads && lane + 8u * $pu < octets {

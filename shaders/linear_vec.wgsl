@@ -23,7 +23,7 @@
 //! permute NORMALIZE 0 1
 // Linear for few rows, where all time goes into reading w: LANES neighbouring invocations make OUTS neighbouring
 // outputs of ROWS rows, with UNROLL units of each row of w on their way before the first is used; AHEAD: those of the next
-// turn, too.
+// turn, too. Nothing that the first of them do not need is waited for before they are asked for.
 //
 // Contract: k a multiple of a unit (lib/units.wgsl); any rows and n. An invocation sums units LANES apart in order,
 // then the LANES sums are added: the order depends on LANES and SUBGROUPS alone. SUBGROUPS: subgroups are at least as
@@ -146,12 +146,20 @@ fn over_lanes(value: f32, thread: u32) -> f32 {
 
 @compute @workgroup_size($THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let rows = counts[params.count];
     let m0 = group.z * $ROWSu;
     let n_first = (group.y * params.row_grid + group.x) * $OUTPUTSu;
-    if m0 >= rows || n_first >= params.n {
+    if n_first >= params.n {
         return;
     }
+#if HOLDS
+    let asked = ask(m0, thread);
+#endif
+    let rows = counts[params.count];
+#if CHOOSES
+    if m0 >= rows {
+        return;
+    }
+#endif
     let k4 = params.k4;
     let lane = thread % $LANESu;
 #if CHOOSES
@@ -171,14 +179,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let all4 = k4;
     let all_units = units;
 #endif
-    #unroll r $ROWS
-#if HOLDS
-    let x$r = $ru * $HALVESu;
-#else
-    let x$r = row_x(min(m0 + $ru, rows - 1u), all4);
-#endif
-    #end
-
 #if HOLDS
     for (var n0 = n_first; n0 < params.n; n0 += params.row_grid * $OUTPUTSu) {
 #else
@@ -200,39 +200,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
     #end
 
-    // The quad of outputs that this invocation finishes; what it adds is asked for ahead.
-    let row = m0 + thread / $QUADSu;
-    let column = params.n_first + n0 + thread % $QUADSu * 4u;
-    let finishes = thread < $QUADSu * $ROWSu && row < rows && column < params.n_first + params.n;
-#if TAPS
-    var kept: array<vec4<f32>, $KEPT>;
-    var factors: array<vec4<f32>, $TAPS>;
-    let state_at = tokens[min(row, rows - 1u)].w * $KEPTu * params.out4 + column / 4u;
-    if finishes {
-        #unroll j $KEPT
-        // Nothing lies before position 0.
-        if tokens[row].y + $ju >= $KEPTu {
-            kept[$j] = load_state(state_at + $ju * params.out4);
-        }
-        #end
-        #unroll j $TAPS
-        factors[$j] = load_taps($ju * params.out4 + column / 4u);
-        #end
-    }
-#else
-    var bias = vec4(0.0);
-    var other = vec4(0.0);
-    if finishes {
-        bias = bias_of(column);
-#if GATED
-        other = up_bias_of(column);
-#else
-        other = residual_of(row, column);
-#endif
-    }
-#endif
-
-    var acc: array<f32, $SUMS>;
 #macro load_units
         #unroll t $UNROLL
         {
@@ -255,25 +222,67 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         #end
 #endmacro
     var ahead: array<UnitW, $UNROLL * $OUTS * $SIDES>;
-#if AHEAD
 #define FROM 0u
 #use load_units
-#endif
-    for (var first = 0u; first < all_units; first += $LANESu * $UNROLLu) {
-#if AHEAD
-        let units_now = ahead;
-        if first + $LANESu * $UNROLLu < all_units {
-#define FROM first + $LANESu * $UNROLLu
-#use load_units
+    if m0 >= rows {
+        return;
+    }
+
+    // The quad of outputs that this invocation finishes; what it adds is asked for ahead.
+    let row = m0 + thread / $QUADSu;
+    let column = params.n_first + n0 + thread % $QUADSu * 4u;
+    let finishes = thread < $QUADSu * $ROWSu && row < rows && column < params.n_first + params.n;
+#if TAPS
+    var kept: array<vec4<f32>, $KEPT>;
+    var factors: array<vec4<f32>, $TAPS>;
+    let token = tokens[min(row, rows - 1u)];
+    let state_at = token.w * $KEPTu * params.out4 + column / 4u;
+    if finishes {
+        #unroll j $KEPT
+        // Nothing lies before position 0.
+        if token.y + $ju >= $KEPTu {
+            kept[$j] = load_state(state_at + $ju * params.out4);
         }
+        #end
+        #unroll j $TAPS
+        factors[$j] = load_taps($ju * params.out4 + column / 4u);
+        #end
+    }
 #else
-#define FROM first
-#use load_units
-        let units_now = ahead;
+    var bias = vec4(0.0);
+    var other = vec4(0.0);
+    if finishes {
+        bias = bias_of(column);
+#if GATED
+        other = up_bias_of(column);
+#else
+        other = residual_of(row, column);
 #endif
+    }
+#endif
+
 #if HOLDS
-        if first == 0u && n0 == n_first {
-            hold(m0, rows, thread);
+    if n0 == n_first {
+        hold(asked, m0, rows, thread);
+    }
+#endif
+    #unroll r $ROWS
+#if HOLDS
+    let x$r = $ru * $HALVESu;
+#elif ROWS == 1
+    let x$r = row_x(m0, all4);
+#else
+    let x$r = row_x(min(m0 + $ru, rows - 1u), all4);
+#endif
+    #end
+    var acc: array<f32, $SUMS>;
+    for (var first = 0u;;) {
+        let units_now = ahead;
+        let next = first + $LANESu * $UNROLLu;
+#if AHEAD
+        if next < all_units {
+#define FROM next
+#use load_units
         }
 #endif
         #unroll t $UNROLL
@@ -297,6 +306,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         #end
         #end
+        if next >= all_units {
+            break;
+        }
+        first = next;
+#if !AHEAD
+#define FROM first
+#use load_units
+#endif
     }
 
     #unroll o $OUTS

@@ -25,31 +25,65 @@ fn as_x(v: vec4<f32>) -> vec4<f32> {
 #endif
 }
 
+// What an invocation turns: two groups of four, half a head apart, and their norm's weights.
+struct Asked {
+    a: vec4<f32>,
+    b: vec4<f32>,
+    weight_a: vec4<f32>,
+    weight_b: vec4<f32>,
+}
+
+// Asks for what does not follow from the row's position. To be done before anything else is asked for.
+fn ask(row: u32, kv_head: u32, head: u32, heads: u32, thread: u32) -> Asked {
+    let d4 = params.d4;
+    let half4 = d4 / 2u;
+    let which = thread / half4;
+    let i = thread % half4;
+    var at = row * params.q_cols4 + i;
+    if which < $GROUPu {
+        at += (head + min(which, heads - 1u)) * d4;
+    } else {
+        at += (params.heads + kv_head) * d4 + select(0u, params.value4, which > $GROUPu);
+    }
+    var asked: Asked;
+    if which < $GROUPu + 2u {
+        asked.a = load_q(at);
+        asked.b = load_q(at + half4);
+#if Q_NORM
+        if which < $GROUPu {
+            asked.weight_a = load_q_norm(i);
+            asked.weight_b = load_q_norm(i + half4);
+        }
+#endif
+#if K_NORM
+        if which == $GROUPu {
+            asked.weight_a = load_k_norm(i);
+            asked.weight_b = load_k_norm(i + half4);
+        }
+#endif
+    }
+    return asked;
+}
+
+// Cosines and sines of an invocation's values. A run past the end of a slot's room stays inside the table.
+fn angles(position: u32, thread: u32) -> mat2x4<f32> {
+    let half4 = params.d4 / 2u;
+    let at = min(position, params.positions - 1u) * params.d4 + thread % half4;
+    if thread / half4 > $GROUPu {
+        return mat2x4<f32>();
+    }
+    return mat2x4<f32>(load_rope(at), load_rope(at + half4));
+}
+
 // The workgroup calls it in uniform control flow; it ends with a barrier.
-fn freshen(place: Place, writes: bool, thread: u32) {
+fn freshen(place: Place, asked: Asked, angle: mat2x4<f32>, writes: bool, thread: u32) {
     let d4 = params.d4;
     let half4 = d4 / 2u;
     let which = thread / half4;
     let i = thread % half4;
     let there = which < $GROUPu + 2u;
-    var at = place.row * params.q_cols4 + i;
-    if which < $GROUPu {
-        at += (place.head + min(which, place.heads - 1u)) * d4;
-    } else {
-        at += (params.heads + place.kv_head) * d4 + select(0u, params.value4, which > $GROUPu);
-    }
-    // Before what may have to be waited for. A run past the end of a slot's room stays inside the table.
-    let angle = min(place.position, params.positions - 1u) * d4 + i;
-    var a = vec4(0.0);
-    var b = vec4(0.0);
-    var c = vec4(0.0);
-    var s = vec4(0.0);
-    if there {
-        a = load_q(at);
-        b = load_q(at + half4);
-        c = load_rope(angle);
-        s = load_rope(angle + half4);
-    }
+    var a = asked.a;
+    var b = asked.b;
 #if NORM
     if there {
         fresh_squares[thread] = dot(a, a) + dot(b, b);
@@ -64,22 +98,22 @@ fn freshen(place: Place, writes: bool, thread: u32) {
 #if Q_NORM
         if which < $GROUPu {
             let inverse = inverseSqrt(mean + params.q_eps);
-            a *= inverse * load_q_norm(i);
-            b *= inverse * load_q_norm(i + half4);
+            a *= inverse * asked.weight_a;
+            b *= inverse * asked.weight_b;
         }
 #endif
 #if K_NORM
         if which == $GROUPu {
             let inverse = inverseSqrt(mean + params.k_eps);
-            a *= inverse * load_k_norm(i);
-            b *= inverse * load_k_norm(i + half4);
+            a *= inverse * asked.weight_a;
+            b *= inverse * asked.weight_b;
         }
 #endif
     }
 #endif
     if which <= $GROUPu {
-        let turned = a * c - b * s;
-        b = b * c + a * s;
+        let turned = a * angle[0] - b * angle[1];
+        b = b * angle[0] + a * angle[1];
         a = turned;
     }
     if which < $GROUPu {

@@ -41,23 +41,40 @@ fn larger_of_pair(value: f32, thread: u32) -> f32 {
 }
 #endif
 
-// Holds rows m0 and on; past the last, it is repeated. The workgroup calls it in uniform control flow.
-fn hold(m0: u32, rows: u32, thread: u32) {
-    let n = f32(params.k4 * 4u);
-    var weight: array<vec4<f32>, $HELD * 4>;
+// What an invocation has of a row, and of the norm's weights.
+struct Asked {
+    v: array<vec4<f32>, $HELD * 4>,
+    weight: array<vec4<f32>, $HELD * 4>,
+}
+
+// Asks for the first row, which is there in any case. To be done before anything else is asked for: what comes back does so
+// in order.
+fn ask(m0: u32, thread: u32) -> Asked {
+    var asked: Asked;
     #unroll h $HELD
     #unroll j 4
-    weight[$h * 4 + $j] = load_norm(held_column(thread, $hu, $ju));
+    asked.v[$h * 4 + $j] = load_source(m0 * params.k4 + held_column(thread, $hu, $ju));
+    asked.weight[$h * 4 + $j] = load_norm(held_column(thread, $hu, $ju));
     #end
     #end
+    return asked;
+}
+
+// Holds rows m0 and on; past the last, it is repeated. The workgroup calls it in uniform control flow.
+fn hold(asked: Asked, m0: u32, rows: u32, thread: u32) {
+    let n = f32(params.k4 * 4u);
     for (var r = 0u; r < $ROWSu; r++) {
-        let base = min(m0 + r, rows - 1u) * params.k4;
-        var v: array<vec4<f32>, $HELD * 4>;
-        #unroll h $HELD
-        #unroll j 4
-        v[$h * 4 + $j] = load_source(base + held_column(thread, $hu, $ju));
-        #end
-        #end
+        var v = asked.v;
+#if ROWS != 1
+        if r > 0u {
+            let base = min(m0 + r, rows - 1u) * params.k4;
+            #unroll h $HELD
+            #unroll j 4
+            v[$h * 4 + $j] = load_source(base + held_column(thread, $hu, $ju));
+            #end
+            #end
+        }
+#endif
         var parts: array<f32, $HELD>;
 #if NORM == layer
         #unroll h $HELD
@@ -86,7 +103,7 @@ fn hold(m0: u32, rows: u32, thread: u32) {
             let piece = $hu * $THREADSu + thread;
             let at = r * $HALVESu + piece;
             #unroll j 4
-            v[$h * 4 + $j] = v[$h * 4 + $j] * inverse * weight[$h * 4 + $j];
+            v[$h * 4 + $j] = v[$h * 4 + $j] * inverse * asked.weight[$h * 4 + $j];
             if params.norm_bias == 1u {
                 v[$h * 4 + $j] += load_norm(params.k4 + held_column(thread, $hu, $ju));
             }

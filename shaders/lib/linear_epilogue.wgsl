@@ -28,7 +28,12 @@ struct Params {
     pairs_at: u32,     // where pairs begin in lists
 #endif
 }
+// Known to the compiler, they need not be waited for.
+#if BAKED
+const params = Params($BAKED);
+#else
 @group(0) @binding(0) var<uniform> params: Params;
+#endif
 
 #if BIAS
 #buffer bias f32

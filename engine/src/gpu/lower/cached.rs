@@ -17,7 +17,7 @@ use crate::{
     program::{BufferId, Role},
 };
 
-/// Contexts up to this are walked by one workgroup for each row and few heads.
+/// Contexts up to this are walked by one workgroup for each row and few heads, on adapters without subgroups.
 const WHOLE: u32 = 1024;
 
 /// Query heads that one workgroup takes, at most: what their queries and sums need of registers.
@@ -29,12 +29,16 @@ const ENOUGH_WORKGROUPS: u32 = 64;
 /// Scores are kept as powers of two.
 const LOG2_E: f32 = core::f32::consts::LOG2_E;
 
-/// Keys of one part. Fixed by the context alone, so that a row's result does not depend on its neighbours.
-fn split_of(context: u32) -> u32 {
+/// Keys of one part. Fixed by context and heads alone, so that a row's result does not depend on its neighbours. Up to
+/// 8,192 positions, as many as a workgroup takes at a time: on one streaming multiprocessor after another they would
+/// only wait.
+fn split_of(context: u32, head_dim: u32, teams: bool) -> u32 {
+    let at_a_time = 256 / head_dim.div_ceil(64).next_power_of_two();
     match context {
-        0..=WHOLE => WHOLE,
-        _ if context <= 8192 => 256,
-        _ if context <= 32_768 => 512,
+        0..=WHOLE if !teams => WHOLE,
+        0..=8192 if teams => at_a_time,
+        0..=8192 => 256,
+        0..=32_768 => 512,
         _ => 1024,
     }
 }
@@ -86,15 +90,12 @@ fn rows(l: &Lowering<'_>, o: &CachedAttention, store: Option<&StoreKv>) -> Resul
         return Err(Error::Unsupported(format!("op cached_attention: {rows} rows without tiles")));
     }
     let group = heads / kv_heads;
-    let split = split_of(o.context as u32);
-    let splits = (o.context as u32).div_ceil(split);
     let joined = joined_teams(l.features);
+    let split = split_of(o.context as u32, o.head_dim as u32, joined.is_some() && l.features.barriers);
+    let splits = (o.context as u32).div_ceil(split);
     let pieces = o.head_dim.div_ceil(64);
-    // With heads of two pieces, 256 invocations take few keys at a time.
-    let wide = pieces == 2 && splits == 1 && l.most_invocations >= 512 && l.workgroup_bytes >= 32 << 10;
     let part_heads = match joined {
         None => group.div_ceil(group.div_ceil(MOST_HEADS)).max(2),
-        Some(_) if wide => 1,
         Some(_) => heads_of_workgroup(group, kv_heads * splits * rows),
     };
     let parts = group.div_ceil(part_heads);
@@ -113,7 +114,6 @@ fn rows(l: &Lowering<'_>, o: &CachedAttention, store: Option<&StoreKv>) -> Resul
             definitions.extend(define(&[
                 ("PIECES", &format!("{pieces}")),
                 ("JOIN", joined),
-                ("THREADS", if wide { "512" } else { "256" }),
                 ("STORE", &flag(store.is_some())),
                 ("Q_NORM", &flag(norms.0)),
                 ("K_NORM", &flag(norms.1)),

@@ -1,6 +1,6 @@
 //! Products of few rows, on `linear_vec`: of all linear ops, with what a dispatch does before and after.
 
-use alloc::{format, vec, vec::Vec};
+use alloc::{format, string::String, vec, vec::Vec};
 
 use super::{
     Binding, Dispatch, Lowering, activation_word, bind, define, dispatch, flag, has_bias,
@@ -130,6 +130,7 @@ impl<'a> Product<'a> {
             rows,
             n: self.n(),
             k4: l.cols4(self.x),
+            threads: l.most_invocations,
         }
     }
 
@@ -271,13 +272,16 @@ fn dispatches(l: &Lowering<'_>, p: &Product<'_>, norm: Option<&Norm>) -> Result<
         let grid = held.map_or(grid, |held| held.grid(grid));
         let (first, out4) = (piece.first_row as u32, p.out.map_or(task.n.div_ceil(4), |out| l.cols4(out)));
         let mut params = vec![k4, n, first, out4, l.count(p.x), up_rows, grid[0]];
+        let mut floats = vec![];
         if let Some(held) = held {
+            floats.push(params.len());
             params.extend([held.norm.params.eps.to_bits(), has_bias(&held.norm.params)]);
         }
         if let Some(experts) = p.experts {
             let count = p.weight.rows() as u32 / (p.sides() * experts.width.max(1));
             let (scale, eps) = experts.route.map_or((1.0, 0.0), |r| (r.scale, r.normalize.unwrap_or(0.0)));
             params.extend([count, experts.used, experts.width, scale.to_bits(), eps.to_bits()]);
+            floats.extend([params.len() - 2, params.len() - 1]);
             if let Some(route) = experts.route {
                 bindings.push(Binding::Scratch(logits_bytes(count)));
                 if let Some(bias) = &route.bias {
@@ -286,9 +290,22 @@ fn dispatches(l: &Lowering<'_>, p: &Product<'_>, norm: Option<&Norm>) -> Result<
             }
             bindings.push(Binding::Buffer(experts.routes));
         }
-        all.push(dispatch(&kernel::LINEAR_VEC, definitions.clone(), &params, bindings, grid));
+        let mut definitions = definitions.clone();
+        if l.features.barriers {
+            definitions.push(("BAKED", baked(&params, &floats)));
+        }
+        all.push(dispatch(&kernel::LINEAR_VEC, definitions, &params, bindings, grid));
     }
     Ok(all)
+}
+
+/// Parameters as the members of a constant, `floats` those that are no integers.
+fn baked(params: &[u32], floats: &[usize]) -> String {
+    let literal = |(i, word): (usize, &u32)| match floats.contains(&i) {
+        true => format!("{:?}f", f32::from_bits(*word)),
+        false => format!("{word}u"),
+    };
+    params.iter().enumerate().map(literal).collect::<Vec<_>>().join(", ")
 }
 
 fn expert_definitions(p: &Product<'_>) -> Definitions {

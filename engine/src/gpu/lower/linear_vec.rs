@@ -44,6 +44,8 @@ pub struct Task {
     /// Output columns of all pieces of the weight.
     pub n: u32,
     pub k4: u32,
+    /// Invocations that a workgroup may have.
+    pub threads: u32,
 }
 
 impl Task {
@@ -143,19 +145,19 @@ impl Shape {
             2 => (2 / sides).max(1),
             _ => (4 / sides).max(1),
         };
-        // 32 outputs of a workgroup, of 256 invocations at most.
-        let outs = if task.q8_out { shared.max(lanes / 8) } else { shared };
+        // 32 outputs of a workgroup, of 512 invocations at most.
+        let most_threads = if task.threads >= 512 { 512 } else { 256 };
+        let outs = if task.q8_out { shared.max(32 * lanes / most_threads) } else { shared };
         let wide = if Layout::of(task.format).is_some_and(Layout::whole_bytes) { 2 } else { 1 };
-        // The few workgroups of a convolution have more on their way each.
-        let loads = if sides == 3 { 2 * LOADS } else { LOADS };
         let most = match features.barriers {
-            true => (loads / wide).min(PRODUCTS / rows) / (outs * sides),
+            true => (LOADS / wide).min(PRODUCTS / rows) / (outs * sides),
             false => 1,
         };
         let most = 1 << most.max(1).ilog2();
         let unroll = units.div_ceil(lanes).next_power_of_two().min(most);
         let outputs = if task.q8_out { 32 } else { 128 / lanes * outs };
-        let ahead = features.barriers && units.div_ceil(lanes) > unroll;
+        // Twice the registers: not for more invocations than a half of them would leave running.
+        let ahead = features.barriers && !task.q8_out && units.div_ceil(lanes) > unroll;
         Shape { rows, lanes, outs, unroll, ahead, subgroups, outputs }
     }
 
@@ -204,19 +206,21 @@ mod tests {
         }
     }
 
-    const TASK: Task = Task { format: Format::Q4_0, sides: 1, q8_out: false, rows: 1, n: 2048, k4: 512 };
+    const TASK: Task = Task { format: Format::Q4_0, sides: 1, q8_out: false, rows: 1, n: 2048, k4: 512, threads: 512 };
 
     #[test]
     fn shapes_are_legal() {
         for (subgroups, size) in [(false, 32), (true, 4), (true, 8), (true, 16), (true, 32), (true, 64)] {
             for format in Format::BLOCKS.into_iter().chain([Format::F32, Format::F16]) {
                 for (sides, q8_out) in [(1, false), (2, false), (2, true), (3, false), (3, true)] {
+                    let threads = if size == 32 { 512 } else { 256 };
                     for (rows, n, k4) in [(1, 64, 64), (3, 2048, 512), (8, 65536, 1024), (40, 1024, 64 * 9)] {
-                        let task = Task { format, sides, q8_out, rows, n, k4 };
+                        let task = Task { format, sides, q8_out, rows, n, k4, threads };
                         let shape = Shape::new(features(subgroups, size), &task);
+                        let most = threads;
                         let threads = shape.threads();
                         assert!(threads.is_multiple_of(8) && threads >= shape.lanes, "{task:?} {shape:?}");
-                        assert!(threads <= 256 && shape.outputs.is_multiple_of(4), "{task:?} {shape:?}");
+                        assert!(threads <= most && shape.outputs.is_multiple_of(4), "{task:?} {shape:?}");
                         assert!(shape.outputs / 4 * shape.rows <= threads, "{task:?} {shape:?}");
                         assert!(!shape.subgroups || shape.lanes <= size, "{task:?} {shape:?}");
                         for (key, word) in shape.definitions() {
