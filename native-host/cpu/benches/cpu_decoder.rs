@@ -19,8 +19,8 @@ use inferencelayer_engine::{
     Error, Result,
     backend::{self, Backend, Plan},
     op::{
-        ATTENTION_TILE, Activation, CachedAttention, Embed, GatedLinear, Linear, Norm, NormKind, NormParams, Op,
-        PAGE, Pool, PoolMode, SETTING_WORDS, Sample, Setting, StoreKv, TokenField,
+        ATTENTION_TILE, Activation, CachedAttention, Embed, GatedLinear, Linear, Norm, NormKind, NormParams,
+        Op, PAGE, Pool, PoolMode, SETTING_WORDS, Sample, Setting, StoreKv, TokenField,
     },
     program::{BufferId, BufferSpec, Count, Recorder, Role},
     task::block_on,
@@ -203,7 +203,8 @@ impl<'a> Model<'a> {
             sink.finish()
         };
         let norm = || {
-            let weight = backend::upload_f32(backend, "norm", WeightUse::Vector, (1, HIDDEN), &[1.0; HIDDEN])?;
+            let weight =
+                backend::upload_f32(backend, "norm", WeightUse::Vector, (1, HIDDEN), &[1.0; HIDDEN])?;
             Ok::<_, Error>(NormParams { kind: NormKind::Rms, weight, eps: 1e-5 })
         };
         let state = |name, dtype, rows, cols| backend.state(StateSpec { name, dtype, rows, cols });
@@ -337,8 +338,7 @@ impl Graph {
             true => input(&mut r, "tokens", rows, 4, Count::Tokens),
             false => r.state(&model.tokens),
         };
-        let tiles =
-            prompt.then(|| input(&mut r, "tiles", rows.div_ceil(ATTENTION_TILE), 4, Count::Tiles));
+        let tiles = prompt.then(|| input(&mut r, "tiles", rows.div_ceil(ATTENTION_TILE), 4, Count::Tiles));
         let ranges = prompt.then(|| input(&mut r, "ranges", 1, 2, Count::Sequences));
         let targets = prompt.then(|| input(&mut r, "targets", 1, 4, Count::Sequences));
         let q8 = model.backend.capabilities().linear_input(rows, model.embedding.format());
@@ -346,10 +346,10 @@ impl Graph {
         let (x, y) = (internal("x", DType::F32, HIDDEN), internal("y", DType::F32, HIDDEN));
         let normed = internal("normed", q8, HIDDEN);
         let qkv = internal("qkv", DType::F32, (HEADS + 2 * KV_HEADS) * HEAD_DIM);
-        let (attended, wide) = (internal("attended", q8, HEADS * HEAD_DIM), internal("wide", q8, FEED_FORWARD));
+        let (attended, wide) =
+            (internal("attended", q8, HEADS * HEAD_DIM), internal("wide", q8, FEED_FORWARD));
         let count = if prompt { Count::Sequences } else { Count::Tokens };
-        let out =
-            BufferSpec { name: "out", dtype: DType::F32, rows: 1, cols: 4, count, role: Role::Output };
+        let out = BufferSpec { name: "out", dtype: DType::F32, rows: 1, cols: 4, count, role: Role::Output };
         let (out, pages) = (r.buffer(out), r.state(&model.pages));
         Graph {
             recorder: r,
@@ -490,7 +490,11 @@ impl Bench {
         }
         for (times, step) in groups {
             let (total, tasks) = (step.nanoseconds / 1e3, step.grid[0]);
-            println!("  {:>16} ({tasks:3} tasks): {times:2} x {:9.2} us = {total:10.1} us", step.kernel, total / times as f64);
+            println!(
+                "  {:>16} ({tasks:3} tasks): {times:2} x {:9.2} us = {total:10.1} us",
+                step.kernel,
+                total / times as f64
+            );
         }
         Ok(())
     }

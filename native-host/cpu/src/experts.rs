@@ -66,7 +66,8 @@ impl Kernel for Choose<'_> {
         for row in self.rows {
             // SAFETY: whoever made this promises the rows.
             let (scores, out) = unsafe {
-                let scores = core::slice::from_raw_parts_mut(self.logits.add(row * self.experts), self.experts);
+                let scores =
+                    core::slice::from_raw_parts_mut(self.logits.add(row * self.experts), self.experts);
                 (scores, core::slice::from_raw_parts_mut(self.out.add(row * self.cols), self.cols))
             };
             match self.scoring {
@@ -171,7 +172,14 @@ impl<'a, P: Fn(usize) -> Product<'a>> Kernel for Experts<'a, P> {
                             Then::Gated(activation) => {
                                 let gate = expert * 2 * self.width + first;
                                 let from = columns(s, &product, row, gate, cols, scratch);
-                                let up = columns(s, &product, row, gate + self.width, cols, scratch.add(2 * panel));
+                                let up = columns(
+                                    s,
+                                    &product,
+                                    row,
+                                    gate + self.width,
+                                    cols,
+                                    scratch.add(2 * panel),
+                                );
                                 let out = out.add(i * self.width + first);
                                 let e = Epilogue {
                                     rows: 1,
@@ -186,7 +194,8 @@ impl<'a, P: Fn(usize) -> Product<'a>> Kernel for Experts<'a, P> {
                                 e.run(s, activation);
                             }
                             Then::Sum(_) => {
-                                let from = columns(s, &product, row, expert * self.width + first, cols, scratch);
+                                let from =
+                                    columns(s, &product, row, expert * self.width + first, cols, scratch);
                                 let from = core::slice::from_raw_parts(from, cols);
                                 let out = core::slice::from_raw_parts_mut(out.add(first), cols);
                                 let share = s.splat(routes[self.used + i]);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use inferencelayer_engine::{
     Error, Result,
     op::{
-        Activation, CachedAttention, ExpertGatedLinear, ExpertLinear, NormParams, Op, Route, Sample, ShortConv,
-        StoreKv,
+        Activation, CachedAttention, ExpertGatedLinear, ExpertLinear, NormParams, Op, Route, Sample,
+        ShortConv, StoreKv,
     },
     program::{BufferId, BufferSpec, Program, Role},
     tensor::{DType, Weight},
@@ -368,7 +368,8 @@ impl Lowering<'_> {
         let (settings, counts) = (self.place(o.settings), self.place(o.counts));
         // Rows of every state that a slot indexes.
         let others = [Some(o.counts), o.bias, o.mask];
-        let slots = others.into_iter().flatten().map(|id| self.place(id).rows).fold(settings.rows, usize::min);
+        let slots =
+            others.into_iter().flatten().map(|id| self.place(id).rows).fold(settings.rows, usize::min);
         self.check(Check::Targets { tokens, targets, slots, like: logits });
         let (sequences, vocab) = (logits.rows, o.vocab);
         let mut len = 0;

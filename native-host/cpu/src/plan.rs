@@ -237,7 +237,9 @@ impl Plan for CpuPlan {
 
     fn profile(&mut self, counts: Counts, inputs: &[(BufferId, &[u32])]) -> Result<Vec<StepTime>> {
         let Some(clock) = self.clock else {
-            return Err(Error::Unsupported("this CPU backend was given no clock to measure steps with".into()));
+            return Err(Error::Unsupported(
+                "this CPU backend was given no clock to measure steps with".into(),
+            ));
         };
         check_run(&self.program, &counts, inputs, &[])?;
         let mut arena = lock(&self.arena);
@@ -246,7 +248,12 @@ impl Plan for CpuPlan {
         let mut times = Vec::with_capacity(self.lowered.steps.len());
         for (at, step) in self.lowered.steps.iter().enumerate() {
             let begin = clock();
-            self.team.run(&*self.parallel, 1, |_| run.tasks(at), |worker, _, task| run.task(worker, at, task));
+            self.team.run(
+                &*self.parallel,
+                1,
+                |_| run.tasks(at),
+                |worker, _, task| run.task(worker, at, task),
+            );
             let nanoseconds = clock().saturating_sub(begin).as_nanos() as f64;
             times.push(StepTime { kernel: step.name(), grid: [run.tasks(at) as u32, 1, 1], nanoseconds });
         }

@@ -113,11 +113,8 @@ impl Kernel for Scan<'_> {
         let mask = self.slot.mask.filter(|_| settings.flag(2));
         let bias = self.slot.bias.filter(|_| settings.flag(4));
         let plain = mask.is_none() && bias.is_none() && !settings.penalises();
-        let (best, token) = if plain && settings.greedy() {
-            first_of_largest(raw, largest)
-        } else {
-            self.values(mask, bias)
-        };
+        let (best, token) =
+            if plain && settings.greedy() { first_of_largest(raw, largest) } else { self.values(mask, bias) };
         let token = if token == NONE { NONE } else { token + self.tokens.start as u32 };
         // SAFETY: whoever made this promises the place.
         unsafe { self.found.write(Found { largest, total: s.sum(sums), best, token }) };

@@ -57,7 +57,9 @@ impl CpuState {
         check_state(&spec)?;
         let too_large = || {
             let (name, rows, cols) = (spec.name, spec.rows, spec.cols);
-            Error::Unsupported(format!("state `{name}`: [{rows}, {cols}] is more than memory; ask for a smaller context"))
+            Error::Unsupported(format!(
+                "state `{name}`: [{rows}, {cols}] is more than memory; ask for a smaller context"
+            ))
         };
         let len = spec.rows.checked_mul(spec.row_words()).ok_or_else(too_large)?;
         let mut words = Aligned::try_zeroed(len).ok_or_else(too_large)?;

@@ -53,7 +53,8 @@ impl Kernel for StoreKv<'_> {
             let angles = &self.angles[position * d..][..d];
             for head in self.range.clone() {
                 // SAFETY: whoever made this promises the rows, and these heads to this task.
-                let values = unsafe { core::slice::from_raw_parts_mut(self.qkv.add(row * cols + head * d), d) };
+                let values =
+                    unsafe { core::slice::from_raw_parts_mut(self.qkv.add(row * cols + head * d), d) };
                 if head < self.heads + self.kv_heads {
                     let norm = if head < self.heads { &self.q_norm } else { &self.k_norm };
                     if let Some(norm) = norm {

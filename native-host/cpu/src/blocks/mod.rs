@@ -8,6 +8,5 @@ pub mod pack;
 pub mod q8;
 pub mod tile;
 
-
 #[cfg(test)]
 mod tests;

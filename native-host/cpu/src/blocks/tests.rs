@@ -136,7 +136,8 @@ fn activations_round_as_in_the_engine() {
         wanted.chunks_mut(cols).for_each(q8::round);
         assert_eq!(held, wanted, "{isa}");
         for words in words.chunks(q8::row_words(cols)) {
-            let q: Vec<i8> = words[..cols / 4].iter().flat_map(|w| w.to_le_bytes().map(|b| b as i8)).collect();
+            let q: Vec<i8> =
+                words[..cols / 4].iter().flat_map(|w| w.to_le_bytes().map(|b| b as i8)).collect();
             for (block, q) in q.chunks(16).enumerate() {
                 let both = words[cols / 4 + 2 * (block / 2) + 1];
                 let sum: i16 = q.iter().map(|q| i16::from(*q)).sum();
@@ -171,7 +172,10 @@ fn integer_products_match_loops_for_any_number_of_rows() {
                     let (wanted, size) = (terms.clone().sum::<f64>(), terms.map(f64::abs).sum::<f64>());
                     let off = (f64::from(*y) - wanted).abs();
                     // A group's integers and minimum may be large beside their sum.
-                    assert!(off <= 4e-6 * size + 1e-6, "{isa} {format} row {row} output {n}: {y} for {wanted}");
+                    assert!(
+                        off <= 4e-6 * size + 1e-6,
+                        "{isa} {format} row {row} output {n}: {y} for {wanted}"
+                    );
                 }
             }
             for rows in [1, 2, 3, 4, 5, 7, 11, 13, 24, 50] {

@@ -139,7 +139,8 @@ unsafe fn exact<S: Simd>(
                 let at = (input / per_vector * width + lane) * 4;
                 let mut bits = s.xor_i(s.load_i(panel.integers[at..][..4 * S::LANES].as_ptr().cast()), flip);
                 let scale = s.load_part(&scales[group * width + lane..][..S::LANES], 0.0);
-                let min = layout.has_min().then(|| s.load_part(&mins[group * width + lane..][..S::LANES], 0.0));
+                let min =
+                    layout.has_min().then(|| s.load_part(&mins[group * width + lane..][..S::LANES], 0.0));
                 for byte in 0..4 {
                     let value = |bits| {
                         let q = s.to_f(s.sub_i(s.and_i(bits, mask), offset));
@@ -233,7 +234,10 @@ impl IntegerTile {
     /// # Safety
     /// As [`Self::some_rows`].
     #[inline(always)]
-    unsafe fn run<S: Simd, const MR: usize, const NV: usize, const BYTES: bool, const PARTS: usize>(&self, s: S) {
+    unsafe fn run<S: Simd, const MR: usize, const NV: usize, const BYTES: bool, const PARTS: usize>(
+        &self,
+        s: S,
+    ) {
         // SAFETY: every address lies in what the caller promised.
         unsafe {
             let mut y = [[s.splat(0.0); NV]; MR];

@@ -139,7 +139,10 @@ impl Case {
         // SAFETY: the instruction set is available and every operand has its whole size.
         unsafe { isa.run(quantize) };
         let (words, scales) = (words.as_ptr(), scales.as_ptr());
-        self.run(isa, Product::Int8(Int8Product { words, row_words, scales, weight: &weight, bias: Some(&bias) }))
+        self.run(
+            isa,
+            Product::Int8(Int8Product { words, row_words, scales, weight: &weight, bias: Some(&bias) }),
+        )
     }
 }
 

@@ -26,9 +26,7 @@ impl Run<'_> {
     }
 
     pub(super) fn store_kv(&self, step: &StoreStep, tasks: usize, task: usize) {
-        let Values::F32(angles) = &self.table(&step.rope).values else {
-            unreachable!("a RoPE table is f32")
-        };
+        let Values::F32(angles) = &self.table(&step.rope).values else { unreachable!("a RoPE table is f32") };
         self.kernel(StoreKv {
             qkv: self.floats(step.qkv),
             tokens: self.tokens(step.tokens, step.qkv),
@@ -61,7 +59,9 @@ impl Run<'_> {
     pub(super) fn cached(&self, step: &CachedStep, worker: usize, task: usize) {
         match step.tiles {
             None => self.cached_row(step, worker, task / step.kv_heads, task % step.kv_heads),
-            Some(_) if self.tiles_apart => self.cached_tile(step, worker, task / step.heads, task % step.heads),
+            Some(_) if self.tiles_apart => {
+                self.cached_tile(step, worker, task / step.heads, task % step.heads)
+            }
             Some(tiles) => {
                 for tile in 0..self.count(tiles) {
                     self.cached_tile(step, worker, tile, task);
@@ -216,4 +216,3 @@ impl Run<'_> {
         });
     }
 }
-

@@ -318,7 +318,13 @@ impl Run<'_> {
 
     /// The product with the part of `x` that begins at a column; the last step has made 8-bit activations where the
     /// weight takes such.
-    fn product<'w>(&'w self, x: Place, first: usize, weight: &'w Weight, bias: Option<&'w [f32]>) -> Product<'w> {
+    fn product<'w>(
+        &'w self,
+        x: Place,
+        first: usize,
+        weight: &'w Weight,
+        bias: Option<&'w [f32]>,
+    ) -> Product<'w> {
         // SAFETY: the layout and the place have room for the rows, of which the part is one.
         unsafe {
             match kept(weight, self.isa) {
