@@ -124,6 +124,15 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
     }
 
     #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> float32x4_t {
+        // SAFETY: the caller's promise and the token's.
+        unsafe {
+            let bytes = vreinterpret_s8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store_bytes(self, p: *mut i8, v: float32x4_t) {
         // SAFETY: the caller's promise and the token's.
         unsafe {
