@@ -142,6 +142,11 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
         }
     }
 
+    #[inline(always)]
+    fn dot_low(self, acc: int32x4_t, weights: int32x4_t, activations: int32x4_t) -> int32x4_t {
+        self.dot_bytes(acc, weights, activations)
+    }
+
     intrinsics! {
         and_i(a: int32x4_t, b: int32x4_t) -> int32x4_t = vandq_s32(a, b);
         xor_i(a: int32x4_t, b: int32x4_t) -> int32x4_t = veorq_s32(a, b);
@@ -149,8 +154,6 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
             vreinterpretq_s32_u32(vshrq_n_u32::<4>(vreinterpretq_u32_s32(a)));
         shift8(a: int32x4_t) -> int32x4_t =
             vreinterpretq_s32_u32(vshrq_n_u32::<8>(vreinterpretq_u32_s32(a)));
-        dot_low(acc: int32x4_t, weights: int32x4_t, activations: int32x4_t) -> int32x4_t =
-            self.dot_bytes(acc, weights, activations);
         dot_bytes(acc: int32x4_t, weights: int32x4_t, activations: int32x4_t) -> int32x4_t = {
             let (w, a) = (vreinterpretq_s8_s32(weights), vreinterpretq_s8_s32(activations));
             if DOTPROD {
