@@ -312,7 +312,6 @@ impl<'a> Model<'a> {
 /// A program being recorded.
 struct Graph {
     recorder: Recorder,
-    rows: usize,
     tokens: BufferId,
     tiles: Option<BufferId>,
     ranges: Option<BufferId>,
@@ -330,7 +329,7 @@ struct Graph {
 impl Graph {
     fn new(model: &Model, rows: usize) -> Self {
         let mut r = Recorder::new();
-        let mut input = |r: &mut Recorder, name, rows, cols, count| {
+        let input = |r: &mut Recorder, name, rows, cols, count| {
             r.buffer(BufferSpec { name, dtype: DType::U32, rows, cols, count, role: Role::Input })
         };
         let prompt = rows > 1;
@@ -351,22 +350,7 @@ impl Graph {
         let count = if prompt { Count::Sequences } else { Count::Tokens };
         let out = BufferSpec { name: "out", dtype: DType::F32, rows: 1, cols: 4, count, role: Role::Output };
         let (out, pages) = (r.buffer(out), r.state(&model.pages));
-        Graph {
-            recorder: r,
-            rows,
-            tokens,
-            tiles,
-            ranges,
-            targets,
-            pages,
-            x,
-            y,
-            normed,
-            qkv,
-            attended,
-            wide,
-            out,
-        }
+        Graph { recorder: r, tokens, tiles, ranges, targets, pages, x, y, normed, qkv, attended, wide, out }
     }
 
     fn push(&mut self, op: Op) -> Result<()> {

@@ -25,16 +25,16 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// `LANES` values or fewer, `n`, of a row from a column on, then zeros.
+    /// `LANES` values or fewer, `n`, of a row from a column on, then zeros. `HALF`: as [`Self::half`].
     ///
     /// # Safety
     /// They must be there.
     #[inline(always)]
-    pub unsafe fn load<S: Simd>(&self, s: S, row: usize, col: usize, n: usize) -> S::F {
+    unsafe fn vector<S: Simd, const HALF: bool>(&self, s: S, row: usize, col: usize, n: usize) -> S::F {
         let at = row * self.cols + col;
         // SAFETY: the caller's promise; short ends are copied.
         unsafe {
-            if self.half {
+            if HALF {
                 let p = self.at.cast::<u16>().add(at);
                 if n >= S::LANES {
                     return s.load_half(p);
@@ -43,7 +43,11 @@ impl Cache {
                 core::ptr::copy_nonoverlapping(p, values.as_mut_ptr(), n);
                 s.load_half(values.as_ptr())
             } else {
-                s.load_part(core::slice::from_raw_parts(self.at.cast::<f32>().add(at), n), 0.0)
+                let p = self.at.cast::<f32>().add(at);
+                if n >= S::LANES {
+                    return s.load(p);
+                }
+                s.load_part(core::slice::from_raw_parts(p, n), 0.0)
             }
         }
     }
@@ -59,15 +63,19 @@ impl Cache {
         (row, rows): (usize, usize),
         col: usize,
         n: usize,
-        to: *mut f32,
-        ld: usize,
+        (to, ld): (*mut f32, usize),
     ) {
         for i in 0..rows {
             let mut at = 0;
             while at < n {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    let v = self.load(s, row + i, col + at, S::LANES.min(n - at));
+                    let count = S::LANES.min(n - at);
+                    let v = if self.half {
+                        self.vector::<S, true>(s, row + i, col + at, count)
+                    } else {
+                        self.vector::<S, false>(s, row + i, col + at, count)
+                    };
                     s.store(to.add(i * ld + at), v);
                 }
                 at += S::LANES;
@@ -124,6 +132,17 @@ pub struct CachedRow<'a> {
 impl Kernel for CachedRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        if self.heads.cache.half {
+            self.queries::<S, true>(s);
+        } else {
+            self.queries::<S, false>(s);
+        }
+    }
+}
+
+impl CachedRow<'_> {
+    #[inline(always)]
+    fn queries<S: Simd, const HALF: bool>(self, s: S) {
         let (heads, d) = (&self.heads, self.heads.head_dim);
         let wide = d.next_multiple_of(S::LANES);
         let (query, rest) = self.scratch.split_at_mut(wide);
@@ -140,7 +159,7 @@ impl Kernel for CachedRow<'_> {
                 let keys = PAGE.min(self.position + 1 - page * PAGE);
                 let row = heads.row(page);
                 // SAFETY: whoever made this promises the pages' rows.
-                unsafe { dots(s, heads, row, keys, query, scores) };
+                unsafe { dots::<S, HALF>(s, heads, (row, keys), query, scores) };
                 let mut most = s.splat(largest);
                 for part in scores[..keys].chunks(S::LANES) {
                     most = s.max(most, s.load_part(part, MASKED));
@@ -157,7 +176,7 @@ impl Kernel for CachedRow<'_> {
                 total = total * rescale + s.sum(sum);
                 largest = most;
                 // SAFETY: as above.
-                unsafe { add_values(s, heads, row, &scores[..keys], rescale, sums) };
+                unsafe { add_values::<S, HALF>(s, heads, row, &scores[..keys], rescale, sums) };
             }
             let inverse = s.splat(1.0 / total);
             // SAFETY: whoever made this promises the output's row.
@@ -170,24 +189,41 @@ impl Kernel for CachedRow<'_> {
     }
 }
 
+/// Keys whose products are summed at a time, so that none waits for another.
+const KEYS: usize = 4;
+
 /// The query's products with some keys.
 ///
 /// # Safety
-/// The rows must be there.
+/// The rows must be there, and `query` must be filled up to whole vectors.
 #[inline(always)]
-unsafe fn dots<S: Simd>(s: S, heads: &Heads<'_>, row: usize, keys: usize, query: &[f32], scores: &mut [f32]) {
-    let d = heads.head_dim;
-    for (key, score) in scores[..keys].iter_mut().enumerate() {
-        let (mut even, mut odd) = (s.splat(0.0), s.splat(0.0));
+unsafe fn dots<S: Simd, const HALF: bool>(
+    s: S,
+    heads: &Heads<'_>,
+    (row, keys): (usize, usize),
+    query: &[f32],
+    scores: &mut [f32],
+) {
+    let (d, cache) = (heads.head_dim, &heads.cache);
+    for (i, scores) in scores[..keys].chunks_mut(KEYS).enumerate() {
+        let first = row + i * KEYS;
+        let mut sums = [s.splat(0.0); KEYS];
         let mut at = 0;
         while at < d {
-            // SAFETY: the caller's promise.
-            let k = unsafe { heads.cache.load(s, row + key, heads.columns[0] + at, S::LANES.min(d - at)) };
-            even = s.fma(k, s.load_part(&query[at..at + S::LANES], 0.0), even);
-            core::mem::swap(&mut even, &mut odd);
+            let q = s.load_part(&query[at..at + S::LANES], 0.0);
+            let n = S::LANES.min(d - at);
+            for (key, sum) in sums.iter_mut().enumerate() {
+                // The last keys again where there are not as many.
+                let row = first + key.min(scores.len() - 1);
+                // SAFETY: the caller's promise.
+                let k = unsafe { cache.vector::<S, HALF>(s, row, heads.columns[0] + at, n) };
+                *sum = s.fma(k, q, *sum);
+            }
             at += S::LANES;
         }
-        *score = s.sum(s.add(even, odd));
+        for (score, sum) in scores.iter_mut().zip(sums) {
+            *score = s.sum(sum);
+        }
     }
 }
 
@@ -199,7 +235,7 @@ const COLUMNS: usize = 4;
 /// # Safety
 /// The rows must be there.
 #[inline(always)]
-unsafe fn add_values<S: Simd>(
+unsafe fn add_values<S: Simd, const HALF: bool>(
     s: S,
     heads: &Heads<'_>,
     row: usize,
@@ -210,6 +246,7 @@ unsafe fn add_values<S: Simd>(
     let (d, rescale) = (heads.head_dim, s.splat(rescale));
     for (i, sums) in sums.chunks_mut(COLUMNS * S::LANES).enumerate() {
         let first = i * COLUMNS * S::LANES;
+        let col = heads.columns[1] + first;
         let mut acc = [s.splat(0.0); COLUMNS];
         for (acc, sum) in acc.iter_mut().zip(sums.chunks_exact(S::LANES)) {
             *acc = s.mul(s.load_part(sum, 0.0), rescale);
@@ -218,18 +255,19 @@ unsafe fn add_values<S: Simd>(
             for (key, p) in weights.iter().enumerate() {
                 let p = s.splat(*p);
                 for (v, acc) in acc.iter_mut().enumerate() {
-                    let at = heads.columns[1] + first + v * S::LANES;
+                    let at = col + v * S::LANES;
                     // SAFETY: the caller's promise.
-                    *acc = s.fma(p, unsafe { heads.cache.load(s, row + key, at, S::LANES) }, *acc);
+                    let value = unsafe { heads.cache.vector::<S, HALF>(s, row + key, at, S::LANES) };
+                    *acc = s.fma(p, value, *acc);
                 }
             }
         } else {
             for (v, acc) in acc.iter_mut().enumerate().take((d - first).div_ceil(S::LANES)) {
-                let at = first + v * S::LANES;
-                let n = S::LANES.min(d - at);
+                let n = S::LANES.min(d - first - v * S::LANES);
                 for (key, p) in weights.iter().enumerate() {
+                    let at = col + v * S::LANES;
                     // SAFETY: the caller's promise.
-                    let value = unsafe { heads.cache.load(s, row + key, heads.columns[1] + at, n) };
+                    let value = unsafe { heads.cache.vector::<S, HALF>(s, row + key, at, n) };
                     *acc = s.fma(s.splat(*p), value, *acc);
                 }
             }
@@ -272,7 +310,7 @@ impl Kernel for CachedTile<'_> {
             // SAFETY: whoever made this promises the pages' rows; the scratch parts have these sizes.
             unsafe {
                 let (a, lda) = if heads.cache.half {
-                    heads.cache.copy(s, (row, count), heads.columns[0], d, keys.as_mut_ptr(), wide);
+                    heads.cache.copy(s, (row, count), heads.columns[0], d, (keys.as_mut_ptr(), wide));
                     (keys.as_ptr(), wide)
                 } else {
                     let at = row * heads.cache.cols + heads.columns[0];
@@ -293,7 +331,7 @@ impl Kernel for CachedTile<'_> {
                 product.run::<S, false>(s);
                 self.mask(&mut parts, &shape, page * PAGE, count);
                 softmax(s, &mut parts, &shape, count, page == 0);
-                heads.cache.copy(s, (row, count), heads.columns[1], d, parts.values.as_mut_ptr(), wide);
+                heads.cache.copy(s, (row, count), heads.columns[1], d, (parts.values.as_mut_ptr(), wide));
                 weigh(s, &mut parts, &shape, count, page == 0);
             }
         }

@@ -313,7 +313,7 @@ impl GenerateEngine {
     /// Measures the parts of one step of all sessions that are generating. Their answers are damaged by it.
     ///
     /// # Errors
-    /// `Unsupported` where steps cannot be measured (on a CPU, or a GPU without timestamps); the device's errors.
+    /// `Unsupported` where steps cannot be measured (on a GPU without timestamps); the device's errors.
     pub fn profile(&self) -> Result<Vec<StepTime>> {
         Ok(lock(&self.shared).generator.profile()?)
     }

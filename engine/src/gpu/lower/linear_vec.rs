@@ -206,7 +206,8 @@ mod tests {
         }
     }
 
-    const TASK: Task = Task { format: Format::Q4_0, sides: 1, q8_out: false, rows: 1, n: 2048, k4: 512, threads: 512 };
+    const TASK: Task =
+        Task { format: Format::Q4_0, sides: 1, q8_out: false, rows: 1, n: 2048, k4: 512, threads: 512 };
 
     #[test]
     fn shapes_are_legal() {

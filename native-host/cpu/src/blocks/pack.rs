@@ -274,6 +274,13 @@ impl Panel<'_> {
             // SAFETY: the slice has a vector's bytes.
             unsafe { s.load_half(plane.as_ptr().cast()) }
         }
+        /// One vector of bytes, as f32; unsigned ones are less than 64.
+        #[inline(always)]
+        fn steps<S: Simd>(s: S, plane: &[u8], at: usize) -> S::F {
+            let plane = &plane[at..][..S::LANES];
+            // SAFETY: the slice has a vector's bytes.
+            unsafe { s.load_bytes(plane.as_ptr().cast()) }
+        }
         let per_top = 256 / self.layout.group;
         for group in 0..groups {
             let at = first + group;
@@ -300,32 +307,23 @@ impl Panel<'_> {
                     }
                 }
                 Scales::Byte => {
-                    let steps = &self.scales[at * width..][..width];
-                    for (to, step) in scales.iter_mut().zip(steps) {
-                        *to = f32::from(*step as i8);
-                    }
+                    let top = at / per_top * width;
                     for (v, to) in scales.chunks_exact_mut(S::LANES).enumerate() {
-                        let top = halves(s, self.tops, at / per_top * width + v * S::LANES);
-                        let scale = s.mul(top, s.load_part(to, 0.0));
-                        s.store_part(to, scale);
+                        let step = steps(s, self.scales, at * width + v * S::LANES);
+                        s.store_part(to, s.mul(halves(s, self.tops, top + v * S::LANES), step));
                     }
                 }
                 Scales::ByteMin => {
                     let mins = &mut mins[group * width..][..width];
-                    let steps = &self.scales[2 * at * width..][..2 * width];
-                    for (to, step) in scales.iter_mut().zip(&steps[..width]) {
-                        *to = f32::from(*step);
-                    }
-                    for (to, step) in mins.iter_mut().zip(&steps[width..]) {
-                        *to = -f32::from(*step);
-                    }
-                    for (which, plane) in [scales, mins].into_iter().enumerate() {
-                        let top = (at / per_top * 2 + which) * width;
-                        for (v, to) in plane.chunks_exact_mut(S::LANES).enumerate() {
-                            let top = halves(s, self.tops, top + v * S::LANES);
-                            let scale = s.mul(top, s.load_part(to, 0.0));
-                            s.store_part(to, scale);
-                        }
+                    let (at, top) = (2 * at * width, at / per_top * 2 * width);
+                    for (v, (to, min)) in
+                        scales.chunks_exact_mut(S::LANES).zip(mins.chunks_exact_mut(S::LANES)).enumerate()
+                    {
+                        let lane = v * S::LANES;
+                        let scale = steps(s, self.scales, at + lane);
+                        s.store_part(to, s.mul(halves(s, self.tops, top + lane), scale));
+                        let step = s.sub(s.splat(0.0), steps(s, self.scales, at + width + lane));
+                        s.store_part(min, s.mul(halves(s, self.tops, top + width + lane), step));
                     }
                 }
             }

@@ -290,16 +290,16 @@ impl IntegerTile {
                             b = b.wrapping_add(NV * S::LANES * 4);
                         }
                     }
-                    for m in 0..MR {
+                    for (m, (y, acc)) in y.iter_mut().zip(acc).enumerate() {
                         let scale = f32::from_bits(sides.add(m * self.lda).read());
-                        for v in 0..NV {
+                        for (v, (y, acc)) in y.iter_mut().zip(acc).enumerate() {
                             let both = s.mul(s.load(scales.add(v * S::LANES)), s.splat(scale));
-                            y[m][v] = s.fma(s.to_f(acc[m][v]), both, y[m][v]);
+                            *y = s.fma(s.to_f(acc), both, *y);
                         }
                         if !mins.is_null() {
                             let sum = s.splat(scale * sums[m] as f32);
-                            for v in 0..NV {
-                                y[m][v] = s.fma(s.load(mins.add(v * S::LANES)), sum, y[m][v]);
+                            for (v, y) in y.iter_mut().enumerate() {
+                                *y = s.fma(s.load(mins.add(v * S::LANES)), sum, *y);
                             }
                         }
                     }

@@ -85,19 +85,15 @@ impl Run<'_> {
         }
     }
 
-    fn cached_scratch(&self, step: &CachedStep, worker: usize) -> &mut [f32] {
-        // SAFETY: each worker has its own scratch memory, of at least this size.
-        unsafe { core::slice::from_raw_parts_mut(self.scratch(worker), cached::scratch_len(step.head_dim)) }
-    }
-
     fn cached_row(&self, step: &CachedStep, worker: usize, row: usize, kv_head: usize) {
         let token = &self.integers(step.tokens)[row * 4..][..4];
         let (d, queries) = (step.head_dim, step.heads / step.kv_heads);
         let first = kv_head * queries * d;
-        // SAFETY: the row is one of the buffers'.
-        let (q, out) = unsafe {
+        // SAFETY: the row is one of the buffers'; each worker has its own scratch memory, of at least this size.
+        let (q, out, scratch) = unsafe {
             let q = self.floats(step.q).add(row * step.q.cols + first);
-            (q, self.floats(step.out).add(row * step.out.cols + first))
+            let scratch = core::slice::from_raw_parts_mut(self.scratch(worker), cached::scratch_len(d));
+            (q, self.floats(step.out).add(row * step.out.cols + first), scratch)
         };
         self.kernel(CachedRow {
             heads: self.heads(step, token[3] as usize, kv_head),
@@ -105,7 +101,7 @@ impl Run<'_> {
             queries,
             position: token[1] as usize,
             out,
-            scratch: self.cached_scratch(step, worker),
+            scratch,
         });
     }
 
@@ -116,10 +112,11 @@ impl Run<'_> {
         let tokens = &self.integers(step.tokens)[first * 4..last * 4];
         let Some(furthest) = tokens.as_chunks::<4>().0.iter().map(|t| t[1] as usize).max() else { return };
         let (d, kv_head) = (step.head_dim, head / (step.heads / step.kv_heads));
-        // SAFETY: the rows are the buffers'.
-        let (q, out) = unsafe {
+        // SAFETY: the rows are the buffers'; each worker has its own scratch memory, of at least this size.
+        let (q, out, scratch) = unsafe {
             let q = self.floats(step.q).add(first * step.q.cols + head * d);
-            (q, self.floats(step.out).add(first * step.out.cols + head * d))
+            let scratch = core::slice::from_raw_parts_mut(self.scratch(worker), cached::scratch_len(d));
+            (q, self.floats(step.out).add(first * step.out.cols + head * d), scratch)
         };
         self.kernel(CachedTile {
             heads: self.heads(step, tokens[3] as usize, kv_head),
@@ -129,7 +126,7 @@ impl Run<'_> {
             furthest,
             out,
             ldo: step.out.cols,
-            scratch: self.cached_scratch(step, worker),
+            scratch,
         });
     }
 

@@ -95,6 +95,12 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> __m256 {
+        // SAFETY: the caller's promise and the token's.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+
+    #[inline(always)]
     unsafe fn store_bytes(self, p: *mut i8, v: __m256) {
         // SAFETY: the caller's promise and the token's.
         unsafe {

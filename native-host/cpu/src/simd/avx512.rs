@@ -97,6 +97,12 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> __m512 {
+        // SAFETY: the caller's promise and the token's.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+
+    #[inline(always)]
     unsafe fn store_bytes(self, p: *mut i8, v: __m512) {
         // SAFETY: the caller's promise and the token's.
         unsafe { _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v))) }

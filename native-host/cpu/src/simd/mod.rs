@@ -98,6 +98,11 @@ pub trait Simd: Copy {
     /// # Safety
     /// `LANES` f16 must be readable at `p`.
     unsafe fn load_half(self, p: *const u16) -> Self::F;
+    /// Signed bytes, as f32.
+    ///
+    /// # Safety
+    /// `LANES` bytes must be readable at `p`.
+    unsafe fn load_bytes(self, p: *const i8) -> Self::F;
     /// Stores integral values in -127..=127 as bytes.
     ///
     /// # Safety

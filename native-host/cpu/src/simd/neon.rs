@@ -124,6 +124,15 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
     }
 
     #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> float32x4_t {
+        // SAFETY: the caller's promise and the token's.
+        unsafe {
+            let bytes = vreinterpret_s8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store_bytes(self, p: *mut i8, v: float32x4_t) {
         // SAFETY: the caller's promise and the token's.
         unsafe {
@@ -133,6 +142,11 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
         }
     }
 
+    #[inline(always)]
+    fn dot_low(self, acc: int32x4_t, weights: int32x4_t, activations: int32x4_t) -> int32x4_t {
+        self.dot_bytes(acc, weights, activations)
+    }
+
     intrinsics! {
         and_i(a: int32x4_t, b: int32x4_t) -> int32x4_t = vandq_s32(a, b);
         xor_i(a: int32x4_t, b: int32x4_t) -> int32x4_t = veorq_s32(a, b);
@@ -140,8 +154,6 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
             vreinterpretq_s32_u32(vshrq_n_u32::<4>(vreinterpretq_u32_s32(a)));
         shift8(a: int32x4_t) -> int32x4_t =
             vreinterpretq_s32_u32(vshrq_n_u32::<8>(vreinterpretq_u32_s32(a)));
-        dot_low(acc: int32x4_t, weights: int32x4_t, activations: int32x4_t) -> int32x4_t =
-            self.dot_bytes(acc, weights, activations);
         dot_bytes(acc: int32x4_t, weights: int32x4_t, activations: int32x4_t) -> int32x4_t = {
             let (w, a) = (vreinterpretq_s8_s32(weights), vreinterpretq_s8_s32(activations));
             if DOTPROD {

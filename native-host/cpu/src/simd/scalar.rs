@@ -183,6 +183,12 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[i8; N]>().read() }.map(f32::from)
+    }
+
+    #[inline(always)]
     unsafe fn store_bytes(self, p: *mut i8, v: Self::F) {
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[i8; N]>().write(v.map(|v| v as i8)) };

@@ -148,6 +148,13 @@ impl Simd for Wasm128 {
     }
 
     #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> v128 {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { v128_load32_zero(p.cast()) };
+        f32x4_convert_i32x4(i32x4_extend_low_i16x8(i16x8_extend_low_i8x16(bytes)))
+    }
+
+    #[inline(always)]
     unsafe fn store_bytes(self, p: *mut i8, v: v128) {
         let integers = i32x4_trunc_sat_f32x4(v);
         let words = i16x8_narrow_i32x4(integers, integers);
