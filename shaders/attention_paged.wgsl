@@ -185,7 +185,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             #end
         }
 #endif
-        var s: array<Heads, $KEYS>;
+        // Said in words: not every compiler clears a variable each time around.
+        var s = array<Heads, $KEYS>();
         #unroll j $KEYS
         #unroll p $PIECES
         {

@@ -34,11 +34,11 @@ const LOG2_E: f32 = core::f32::consts::LOG2_E;
 /// only wait.
 fn split_of(context: u32, head_dim: u32, teams: bool) -> u32 {
     let at_a_time = 256 / head_dim.div_ceil(64).next_power_of_two();
-    match context {
-        0..=WHOLE if !teams => WHOLE,
-        0..=8192 if teams => at_a_time,
-        0..=8192 => 256,
-        0..=32_768 => 512,
+    match (context, teams) {
+        (0..=WHOLE, false) => WHOLE,
+        (0..=8192, true) => at_a_time,
+        (0..=8192, false) => 256,
+        (0..=32_768, _) => 512,
         _ => 1024,
     }
 }
