@@ -102,7 +102,7 @@ pub fn write(state: &State, arena: &Arc<Mutex<Arena>>, first_row: usize, words: 
 }
 
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn copy(state: &State, arena: &Arc<Mutex<Arena>>, from: Range<usize>, to: usize) -> Result<()> {
     let row = state.spec().row_words();
     check_state_rows(state.spec(), &from, None)?;
@@ -113,7 +113,7 @@ pub fn copy(state: &State, arena: &Arc<Mutex<Arena>>, from: Range<usize>, to: us
 }
 
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn read(state: &State, arena: &Arc<Mutex<Arena>>, rows: Range<usize>) -> Result<Vec<u32>> {
     let row = state.spec().row_words();
     check_state_rows(state.spec(), &rows, None)?;
