@@ -81,7 +81,7 @@ impl Product<'_> {
     /// add to it.
     ///
     /// # Safety
-    /// The rows must exist, [`Self::most_rows`] at most, and `c` must have room for as many of a whole panel.
+    /// The rows must exist, `most_rows` at most, and `c` must have room for as many of a whole panel.
     #[inline(always)]
     pub unsafe fn tile<S: Simd>(&self, s: S, at: At, c: *mut f32, ldc: usize) {
         s.call(ProductTile { product: self, at, c, ldc });
