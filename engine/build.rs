@@ -1,9 +1,16 @@
-//! Expands the shaders' imports, validates every permutation of every kernel with naga, and writes the table of
-//! kernels that `gpu/kernel.rs` includes.
+//! Validates every permutation of every kernel with naga, and writes the tables of kernels and of what they import that
+//! `gpu/kernel.rs` includes.
 
 extern crate alloc;
 
-use std::{collections::BTreeSet, env, fmt::Write as _, fs, path::Path, thread};
+use std::{
+    collections::BTreeSet,
+    env,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    thread,
+};
 
 #[allow(dead_code)] // The engine uses the parts that this script does not.
 #[path = "src/gpu/template.rs"]
@@ -22,19 +29,19 @@ fn main() {
     println!("cargo::rerun-if-changed={}", shaders.display());
     println!("cargo::rerun-if-changed=src/gpu/template.rs");
     println!("cargo::rerun-if-changed=build.rs");
-    let mut files: Vec<_> =
-        fs::read_dir(&shaders).expect("shaders/ exists").flatten().map(|e| e.path()).collect();
-    files.retain(|p| p.extension().is_some_and(|e| e == "wgsl"));
-    files.sort();
-    let kernels: Vec<Kernel> = files.iter().map(|path| read(&shaders, path)).collect();
+    let library: Vec<(String, String)> =
+        (files(&shaders.join("lib")).iter()).map(|path| (name(path), template::strip(&text(path)))).collect();
+    let library: Vec<_> = library.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let kernels: Vec<Kernel> = files(&shaders).iter().map(|path| read(path)).collect();
     if env::var_os("CARGO_FEATURE_GPU").is_some() {
         let errors: Vec<String> = thread::scope(|scope| {
-            let threads: Vec<_> = kernels.iter().map(|k| scope.spawn(|| validate(k))).collect();
+            let threads: Vec<_> = kernels.iter().map(|k| scope.spawn(|| validate(k, &library))).collect();
             threads.into_iter().flat_map(|t| t.join().expect("validation does not panic")).collect()
         });
         assert!(errors.is_empty(), "{}", errors.join("\n"));
     }
-    let mut table = String::new();
+    let mut table =
+        format!("/// `shaders/lib`: names and texts.\npub const LIBRARY: &[(&str, &str)] = &{library:?};\n");
     for k in &kernels {
         writeln!(
             table,
@@ -50,45 +57,43 @@ fn main() {
     fs::write(out, table).expect("OUT_DIR is writable");
 }
 
-fn read(shaders: &Path, path: &Path) -> Kernel {
-    let name = path.file_stem().expect("a file").to_string_lossy().into_owned();
-    let mut text = String::new();
-    import(shaders, path, &mut BTreeSet::new(), &mut text);
+/// The WGSL files of a folder, in order.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<_> = entries.flatten().map(|e| e.path()).collect();
+    files.retain(|p| p.extension().is_some_and(|e| e == "wgsl"));
+    files.sort();
+    files
+}
+
+fn name(path: &Path) -> String {
+    path.file_stem().expect("a file").to_string_lossy().into_owned()
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn read(path: &Path) -> Kernel {
+    let text = text(path);
     let header = |word: &str| -> Vec<Vec<String>> {
         let lines = text.lines().filter_map(|l| l.strip_prefix(&format!("//! {word} ")));
         lines.map(|l| l.split_whitespace().map(String::from).collect()).collect()
     };
     let permute = header("permute").into_iter().map(|mut words| (words.remove(0), words)).collect();
-    let needs = header("needs").concat();
-    Kernel { name, needs, permute, text }
-}
-
-fn import(shaders: &Path, path: &Path, seen: &mut BTreeSet<String>, out: &mut String) {
-    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    for line in text.lines() {
-        match line.strip_prefix("#import ") {
-            Some(name) if seen.insert(name.into()) => {
-                import(shaders, &shaders.join("lib").join(format!("{}.wgsl", name.trim())), seen, out);
-            }
-            Some(_) => {}
-            None => {
-                out.push_str(line);
-                out.push('\n');
-            }
-        }
-    }
+    Kernel { name: name(path), needs: header("needs").concat(), permute, text: template::strip(&text) }
 }
 
 /// Kernels with more permutations than this are validated with a choice of them that has every pair of words.
 const ALL_PERMUTATIONS: usize = 256;
 
-fn validate(kernel: &Kernel) -> Vec<String> {
+fn validate(kernel: &Kernel, library: &[(&str, &str)]) -> Vec<String> {
     let mut errors = Vec::new();
     for choice in choices(&kernel.permute.iter().map(|(_, words)| words.len()).collect::<Vec<_>>()) {
         let definitions: Vec<_> = (kernel.permute.iter().zip(&choice))
             .map(|((key, words), word)| (key.as_str(), words[*word].as_str()))
             .collect();
-        if let Err(error) = validate_one(kernel, &definitions) {
+        if let Err(error) = validate_one(kernel, library, &definitions) {
             errors.push(format!("shaders/{}.wgsl with {definitions:?}:\n{error}", kernel.name));
         }
     }
@@ -129,8 +134,12 @@ fn choices(words: &[usize]) -> Vec<Vec<usize>> {
     chosen
 }
 
-fn validate_one(kernel: &Kernel, definitions: &[template::Definition<'_>]) -> Result<(), String> {
-    let expanded = template::expand(&kernel.text, definitions)?;
+fn validate_one(
+    kernel: &Kernel,
+    library: &[(&str, &str)],
+    definitions: &[template::Definition<'_>],
+) -> Result<(), String> {
+    let expanded = template::expand(&kernel.text, library, definitions)?;
     let mut wgsl = String::new();
     for need in &kernel.needs {
         match need.as_str() {

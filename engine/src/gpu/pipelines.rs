@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     faults::Faults,
-    kernel::Kernel,
+    kernel::{self, Kernel},
     template::{self, Access, FIRST_STORAGE},
 };
 use crate::{Error, Result};
@@ -92,7 +92,7 @@ impl Pipelines {
 
     fn make(&self, kernel: &Kernel, definitions: &Definitions) -> Result<Pipeline> {
         let borrowed: Vec<_> = definitions.iter().map(|(k, v)| (*k, v.as_str())).collect();
-        let expanded = template::expand(kernel.text, &borrowed)
+        let expanded = template::expand(kernel.text, kernel::LIBRARY, &borrowed)
             .map_err(|e| Error::Gpu(alloc::format!("shaders/{}.wgsl: {e}", kernel.name)))?;
         let mut wgsl = prelude(kernel, definitions);
         wgsl.push_str(&expanded.wgsl);

@@ -1,9 +1,9 @@
-//! The shader template language: WGSL plus a few line directives. Shared by the build script, which expands
-//! imports and validates every permutation, and by the engine, which fills in a kernel's definitions.
+//! The shader template language: WGSL plus a few line directives. Shared by the build script, which validates every
+//! permutation, and by the engine, which fills in a kernel's imports and definitions.
 //!
 //! | line | meaning |
 //! | --- | --- |
-//! | `#import name` | the text of `shaders/lib/name.wgsl`, once (build time) |
+//! | `#import name` | the text of `shaders/lib/name.wgsl`, once |
 //! | `#if KEY`, `#if !KEY`, `#if KEY == word`, `#if KEY != word`, `#elif …`, `#else`, `#endif` | conditional lines; a key is false when undefined or `0` |
 //! | `#unroll i COUNT` … `#end` | the lines COUNT times, `$i` (or `$iu`) being 0, 1, …; COUNT and numbers in conditions on `$i` may use `*`, `/`, `-`, from left to right |
 //! | `#define KEY value` | a further definition for the lines below; arithmetic as in COUNT is done |
@@ -39,16 +39,49 @@ pub struct Expanded {
 /// First binding number of the storage buffers.
 pub const FIRST_STORAGE: u32 = 2;
 
-/// Fills in a template whose imports are expanded.
+/// A template without what is there for people alone: comments, indentation and empty lines.
+pub fn strip(template: &str) -> String {
+    let code = template.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
+    code.filter(|line| !line.is_empty()).fold(String::new(), |text, line| text + line + "\n")
+}
+
+/// Fills in a template; `library` is the names and texts that it may import.
 ///
 /// # Errors
 /// The offending line.
-pub fn expand<'t>(template: &'t str, definitions: &[Definition<'t>]) -> Result<Expanded, String> {
-    let lines: Vec<&str> = template.lines().filter(|l| !l.starts_with("//!")).collect();
+pub fn expand<'t>(
+    template: &'t str,
+    library: &[Definition<'t>],
+    definitions: &[Definition<'t>],
+) -> Result<Expanded, String> {
+    let mut lines = Vec::new();
+    import(template, library, &mut Vec::new(), &mut lines)?;
     let definitions = definitions.iter().map(|(k, v)| (*k, String::from(*v))).collect();
     let mut expansion = Expansion { definitions, macros: Vec::new(), out: Expanded::default() };
     expansion.lines(&lines, &[])?;
     Ok(expansion.out)
+}
+
+/// Collects the lines of a text and of what it imports, each import once.
+fn import<'t>(
+    text: &'t str,
+    library: &[Definition<'t>],
+    seen: &mut Vec<&'t str>,
+    lines: &mut Vec<&'t str>,
+) -> Result<(), String> {
+    for line in text.lines() {
+        match line.strip_prefix("#import ").map(str::trim) {
+            Some(name) if seen.contains(&name) => {}
+            Some(name) => {
+                let found =
+                    library.iter().find(|(n, _)| *n == name).ok_or(format!("unknown import: {line}"))?;
+                seen.push(name);
+                import(found.1, library, seen, lines)?;
+            }
+            None => lines.push(line),
+        }
+    }
+    Ok(())
 }
 
 /// An expansion under way.
@@ -264,7 +297,7 @@ mod tests {
     use super::*;
 
     fn wgsl(template: &str, definitions: &[Definition<'_>]) -> String {
-        expand(template, definitions).unwrap_or_else(|e| panic!("{e}")).wgsl
+        expand(template, &[], definitions).unwrap_or_else(|e| panic!("{e}")).wgsl
     }
 
     #[test]
@@ -292,10 +325,22 @@ mod tests {
 
     #[test]
     fn buffers_get_bindings_in_order() {
-        let expanded = expand("#buffer x $X\n#raw t array<u32> write", &[("X", "f16")]).unwrap();
+        let expanded = expand("#buffer x $X\n#raw t array<u32> write", &[], &[("X", "f16")]).unwrap();
         assert_eq!(expanded.bindings, [Access::Read, Access::Write]);
         assert!(expanded.wgsl.contains("@binding(2) var<storage, read> x: array<vec2<u32>>"));
         assert!(expanded.wgsl.contains("@binding(3) var<storage, read_write> t: array<u32>"));
+    }
+
+    #[test]
+    fn imports_come_once() {
+        let library = [("a", "#import b\na"), ("b", "b")];
+        let expanded = expand("#import a\n#import b\n#import a\nend", &library, &[]).unwrap();
+        assert_eq!(expanded.wgsl, "b\na\nend\n");
+    }
+
+    #[test]
+    fn what_is_for_people_is_stripped() {
+        assert_eq!(strip("//! permute A 0 1\n// why\n\n    a / b; // what\n#if A\n"), "a / b;\n#if A\n");
     }
 
     #[test]
@@ -306,8 +351,9 @@ mod tests {
             ("#use nothing", "nothing"),
             ("#unroll i x\n#end", "x"),
             ("#frob", "frob"),
+            ("#import frob", "frob"),
         ] {
-            let error = expand(text, &[]).unwrap_err();
+            let error = expand(text, &[], &[]).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
     }

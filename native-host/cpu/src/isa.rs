@@ -2,13 +2,20 @@
 
 use core::fmt;
 
-use super::simd::{Kernel, Simd, scalar::Scalar};
+use super::simd::{Kernel, Simd};
+
+/// What needs no asking: plain Rust, or the vectors of a WebAssembly module that has them. Such a module does not load
+/// without, and does not carry every kernel twice.
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+use super::simd::scalar::Scalar as Plain;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use super::simd::wasm128::Wasm128 as Plain;
 
 /// An instruction set that kernels can be run with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Isa {
-    /// Plain Rust; every target.
+    /// Plain Rust; every target but WebAssembly with vectors.
     Scalar,
     /// AVX2, FMA and F16C.
     Avx2,
@@ -104,12 +111,12 @@ impl Isa {
     /// Whether this build has it and this processor does.
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     pub fn available(self) -> bool {
-        self == Isa::Scalar || cfg!(target_feature = "simd128") && self == Isa::Wasm128
+        self == if cfg!(target_feature = "simd128") { Isa::Wasm128 } else { Isa::Scalar }
     }
 
     /// The best one there is here.
     pub fn detect() -> Isa {
-        Isa::ALL.into_iter().rev().find(|isa| isa.available()).unwrap_or(Isa::Scalar)
+        Isa::ALL.into_iter().rev().find(|isa| isa.available()).expect("every target has one")
     }
 
     /// Tile sizes.
@@ -137,9 +144,7 @@ impl Isa {
             Isa::Neon => of::<super::simd::neon::Neon<false>>(),
             #[cfg(target_arch = "aarch64")]
             Isa::NeonDot => of::<super::simd::neon::Neon<true>>(),
-            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Isa::Wasm128 => of::<super::simd::wasm128::Wasm128>(),
-            _ => of::<Scalar>(),
+            _ => of::<Plain>(),
         }
     }
 
@@ -165,9 +170,7 @@ impl Isa {
                 Isa::Neon => arm::neon(kernel),
                 #[cfg(target_arch = "aarch64")]
                 Isa::NeonDot => arm::neon_dot(kernel),
-                #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-                Isa::Wasm128 => kernel.run(super::simd::wasm128::Wasm128),
-                _ => kernel.run(Scalar),
+                _ => kernel.run(Plain),
             }
         }
     }

@@ -3,6 +3,7 @@
 //! A template is a program in Jinja that came with a checkpoint. It runs on minijinja with the functions, filters and
 //! whitespace rules of transformers, without files or network, and with a limit on its work, memory and depth.
 
+mod clock;
 mod environment;
 mod message;
 mod python;

@@ -10,6 +10,7 @@ pub mod avx2;
 pub mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 pub mod scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 pub mod wasm128;
