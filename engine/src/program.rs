@@ -131,7 +131,7 @@ impl Program {
         let mut order: Vec<usize> = (0..self.buffers.len()).collect();
         order
             .retain(|&i| lives[i].is_some() && matches!(self.buffers[i].role, Role::Internal | Role::Output));
-        order.sort_by_key(|&i| lives[i].map(|l| l.first));
+        order.sort_unstable_by_key(|&i| (lives[i].map(|l| l.first), i));
         let (mut slot_of, mut sizes, mut free_at) =
             (alloc::vec![None; self.buffers.len()], Vec::new(), Vec::new());
         for i in order {

@@ -25,7 +25,9 @@ pub async fn json<T: DeserializeOwned>(folder: &dyn Folder, name: &str) -> Resul
     let Some(text) = read_text(folder, name).await? else { return Ok(None) };
     // Some editors write a byte-order mark, which json forbids.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    serde_json::from_str(text).map(Some).map_err(|e| Error::malformed(describe(folder, name), e.to_string()))
+    serde_json::from_slice(text.as_bytes())
+        .map(Some)
+        .map_err(|e| Error::malformed(describe(folder, name), e.to_string()))
 }
 
 /// Like [`json`], for a file that must be there.

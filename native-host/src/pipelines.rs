@@ -83,7 +83,7 @@ mod tests {
         store.save("other", b"three");
         assert_eq!(store.load("key").as_deref(), Some(&b"two"[..]));
         let mut names: Vec<_> = fs::read_dir(&store).unwrap().map(|e| e.unwrap().file_name()).collect();
-        names.sort();
+        names.sort_unstable();
         assert_eq!(names, ["key", "other"], "nothing else is left");
     }
 

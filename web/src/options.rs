@@ -14,7 +14,7 @@ pub fn read<T: DeserializeOwned + Default>(what: &str, value: &JsValue) -> JsRes
     let bad = |why: &dyn std::fmt::Display| invalid(format!("{what}: {why}"));
     let text = JSON::stringify(value).ok().and_then(|text| text.as_string());
     let text = text.filter(|_| value.is_object()).ok_or_else(|| bad(&"expected a plain object"))?;
-    serde_json::from_str(&text).map_err(|e| bad(&e))
+    serde_json::from_slice(text.as_bytes()).map_err(|e| bad(&e))
 }
 
 /// A plain object.

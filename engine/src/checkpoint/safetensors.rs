@@ -138,7 +138,7 @@ fn place(
     start: u64,
     data: u64,
 ) -> Result<BTreeMap<String, TensorInfo>, String> {
-    entries.sort_by_key(|(_, e)| e.data_offsets);
+    entries.sort_unstable_by_key(|(_, e)| e.data_offsets);
     let mut tensors = BTreeMap::new();
     let (mut end_before, mut before) = (0, String::new());
     for (name, entry) in entries {

@@ -18,7 +18,7 @@ struct Index {
 }
 
 fn parse(index_name: &str, text: &str) -> Result<Index> {
-    serde_json::from_str(text).map_err(|e| Error::Malformed {
+    serde_json::from_slice(text.as_bytes()).map_err(|e| Error::Malformed {
         file: index_name.into(),
         why: format!("is no index of safetensors files: {e}"),
     })
@@ -29,7 +29,8 @@ fn parse(index_name: &str, text: &str) -> Result<Index> {
 /// # Errors
 /// `Malformed` if it is no such index, or names a file outside the folder.
 pub fn shard_names(index_name: &str, text: &str) -> Result<Vec<String>> {
-    let names: BTreeSet<String> = parse(index_name, text)?.weight_map.into_values().collect();
+    let mut names = BTreeSet::new();
+    names.extend(parse(index_name, text)?.weight_map.into_values());
     if let Some(name) = names.iter().find(|n| n.contains(['/', '\\']) || n.starts_with('.')) {
         let why = format!("names the file `{name}`; only files beside it are read");
         return Err(Error::Malformed { file: index_name.into(), why });

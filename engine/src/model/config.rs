@@ -17,7 +17,7 @@ impl Config {
     /// # Errors
     /// `Malformed` if `text` is no JSON object.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
-        match serde_json::from_str(text) {
+        match serde_json::from_slice(text.as_bytes()) {
             Ok(Value::Object(values)) => Ok(Config { file: file.into(), values }),
             Ok(_) => Err(Error::Malformed { file: file.into(), why: "holds no JSON object".into() }),
             Err(e) => Err(Error::Malformed { file: file.into(), why: format!("is not valid JSON: {e}") }),

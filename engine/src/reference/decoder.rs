@@ -173,7 +173,7 @@ impl Scope<'_> {
                 .collect();
             let mut order: Vec<usize> = (0..experts).collect();
             let rank = |e: usize| scores[e] + bias.map_or(0.0, |b| b[e]);
-            order.sort_by(|a, b| rank(*b).total_cmp(&rank(*a)).then(a.cmp(b)));
+            order.sort_unstable_by(|a, b| rank(*b).total_cmp(&rank(*a)).then(a.cmp(b)));
             order.truncate(o.used);
             let sum: f32 = order.iter().map(|e| scores[*e]).sum();
             let scale = o.scale / o.normalize.map_or(1.0, |eps| sum + eps);

@@ -113,7 +113,7 @@ impl Scope<'_> {
         };
         let mut candidates: Vec<(usize, f32)> =
             (0..o.vocab).filter(|t| allowed(*t)).map(|t| (t, penalised(t))).collect();
-        candidates.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let Some(best) = candidates.first().copied() else { return (0, f32::MIN) };
         let temperature = settings.number(Setting::Temperature);
         if temperature <= 0.0 {
@@ -127,7 +127,7 @@ impl Scope<'_> {
         if late {
             candidates.iter_mut().for_each(|c| c.1 /= temperature);
         }
-        candidates.sort_by_key(|c| c.0);
+        candidates.sort_unstable_by_key(|c| c.0);
         let top = candidates.iter().fold(f32::MIN, |m, c| m.max(c.1));
         let weights: Vec<f64> = candidates.iter().map(|c| libm::exp(f64::from(c.1 - top))).collect();
         let seed = [

@@ -49,6 +49,11 @@ impl Options {
     }
 }
 
+/// The one that a quick check has.
+pub fn quick(suite: &Suite, all: &mut Vec<Case>) {
+    add(suite, all, Options { spare: 5, ..Options::new(&[1, 7, 3, 12], 2, 2, 32) });
+}
+
 pub fn attention(suite: &Suite, all: &mut Vec<Case>) {
     for options in options(suite.full) {
         add(suite, all, options);

@@ -131,16 +131,26 @@ fn tile_shapes() -> Shapes {
 
 /// Products of floats and blocks in these shapes.
 pub fn tiles(suite: &Suite, all: &mut Vec<Case>) {
-    linear_in(suite, all, |_| tile_shapes());
+    linear_in(suite, all, |_| true, |_| tile_shapes());
     gated_in(suite, all, |_| tile_shapes());
 }
 
-pub fn linear(suite: &Suite, all: &mut Vec<Case>) {
-    linear_in(suite, all, |f| shapes(suite, f));
+/// Those that a quick check has: 4-bit blocks by every element type.
+pub fn quick(suite: &Suite, all: &mut Vec<Case>) {
+    linear_in(suite, all, |format| format == Format::Q4_0, |f| shapes(suite, f));
 }
 
-fn linear_in(suite: &Suite, all: &mut Vec<Case>, shapes: impl Fn(usize) -> Shapes) {
-    for (f, &format) in suite.capabilities.blocks.iter().enumerate() {
+pub fn linear(suite: &Suite, all: &mut Vec<Case>) {
+    linear_in(suite, all, |_| true, |f| shapes(suite, f));
+}
+
+fn linear_in(
+    suite: &Suite,
+    all: &mut Vec<Case>,
+    wanted: impl Fn(Format) -> bool,
+    shapes: impl Fn(usize) -> Shapes,
+) {
+    for (f, &format) in suite.capabilities.blocks.iter().enumerate().filter(|(_, f)| wanted(**f)) {
         for (at, (rows, blocks, n, spare)) in shapes(f).into_iter().enumerate() {
             let k = format.block() * if format.block() == 32 { blocks.0 } else { blocks.1 };
             for (i, x) in suite.factors().into_iter().enumerate() {

@@ -29,6 +29,22 @@ struct Options {
     spare: usize,
 }
 
+impl Options {
+    /// Rows of several slots.
+    fn single_rows() -> Self {
+        Options {
+            runs: singles(&[(3, 0), (1, 70), (4, 17), (0, 63), (2, 64), (5, 130)]),
+            tile: 0,
+            heads: (4, 2),
+            head_dim: 16,
+            context: 256,
+            extra: 0,
+            spread: 1.0,
+            spare: 0,
+        }
+    }
+}
+
 /// Element types of queries, cache and result.
 fn types(suite: &Suite, cols: usize) -> Vec<[DType; 3]> {
     let x = suite.preferred();
@@ -39,39 +55,47 @@ fn types(suite: &Suite, cols: usize) -> Vec<[DType; 3]> {
     all
 }
 
+/// The ones that a quick check has: more keys than kernels take at a time, and a prompt.
+pub fn quick(suite: &Suite, all: &mut Vec<Case>) {
+    let x = suite.preferred();
+    let single = Options { heads: (4, 2), head_dim: 128, ..Options::single_rows() };
+    let prompt = Options {
+        runs: vec![Run { slot: 1, position: 30, rows: 20 }],
+        tile: ATTENTION_TILE,
+        ..single.clone()
+    };
+    for options in [single, prompt] {
+        add(suite, all, &options, [x, DType::F16, x]);
+    }
+}
+
 pub fn cached_attention(suite: &Suite, all: &mut Vec<Case>) {
     for options in options(suite.full) {
         for types in types(suite, options.heads.0 * options.head_dim) {
-            let [x, cache, out] = types;
-            let name = format!("cached_attention {options:?} {x:?}->{out:?}, cache {cache:?}");
-            let mut tolerance = suite.tolerance(Work::Attention, x, out);
-            if options.spread > 1.0 {
-                // Large scores amplify: an error of 1e-7 of the score is 1e-7 · |score| of its exponential.
-                tolerance += 1e-6 * options.spread;
-            }
-            let rows = options.runs.iter().map(|r| r.rows as usize).sum();
-            let tiles = tiles(&options.runs, options.tile.max(1)).len();
-            let real = [rows, 1, tiles];
-            let sizes = Sizes { bucket: [rows + options.spare, 1, tiles + options.spare], real };
-            let options = options.clone();
-            all.push(Case::new(name, sizes, tolerance, move |b| graph(b, &options, types)));
+            add(suite, all, &options, types);
         }
     }
 }
 
+fn add(suite: &Suite, all: &mut Vec<Case>, options: &Options, types: [DType; 3]) {
+    let [x, cache, out] = types;
+    let name = format!("cached_attention {options:?} {x:?}->{out:?}, cache {cache:?}");
+    let mut tolerance = suite.tolerance(Work::Attention, x, out);
+    if options.spread > 1.0 {
+        // Large scores amplify: an error of 1e-7 of the score is 1e-7 · |score| of its exponential.
+        tolerance += 1e-6 * options.spread;
+    }
+    let rows = options.runs.iter().map(|r| r.rows as usize).sum();
+    let tiles = tiles(&options.runs, options.tile.max(1)).len();
+    let real = [rows, 1, tiles];
+    let sizes = Sizes { bucket: [rows + options.spare, 1, tiles + options.spare], real };
+    let options = options.clone();
+    all.push(Case::new(name, sizes, tolerance, move |b| graph(b, &options, types)));
+}
+
 fn options(full: bool) -> Vec<Options> {
     let run = |slot, position, rows| Run { slot, position, rows };
-    let several = singles(&[(3, 0), (1, 70), (4, 17), (0, 63), (2, 64), (5, 130)]);
-    let base = Options {
-        runs: several,
-        tile: 0,
-        heads: (4, 2),
-        head_dim: 16,
-        context: 256,
-        extra: 0,
-        spread: 1.0,
-        spare: 0,
-    };
+    let base = Options::single_rows();
     let mut list = vec![base.clone(), Options { spare: 3, extra: 64, ..base.clone() }];
     for (heads, head_dim) in
         [((1, 1), 8), ((3, 3), 24), ((9, 3), 64), ((7, 1), 32), ((2, 1), 80), ((8, 2), 128), ((5, 1), 256)]

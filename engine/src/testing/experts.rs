@@ -121,7 +121,7 @@ pub fn gap(o: &Router, row: &[f32], weight: &[f32], bias: &[f32]) -> f32 {
             Scoring::Sigmoid => 1.0 / (1.0 + libm::expf(-l)) + b,
         })
         .collect();
-    scores.sort_by(|a, b| b.total_cmp(a));
+    scores.sort_unstable_by(|a, b| b.total_cmp(a));
     scores.truncate(o.used + 1);
     let least = scores.windows(2).map(|pair| pair[0] - pair[1]).fold(f32::MAX, f32::min);
     least / scores[0].abs().max(1e-6)

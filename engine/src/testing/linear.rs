@@ -49,6 +49,29 @@ pub struct Epilogue {
     pub residual: bool,
 }
 
+/// Those that a quick check has.
+pub fn quick(suite: &Suite, all: &mut Vec<Case>) {
+    let types = (suite.preferred(), suite.preferred());
+    let few = Epilogue { bias: false, activation: Activation::Gelu, residual: false };
+    add_linear(suite, all, (1, 64, 48, 3), few, types);
+    let every = Epilogue { bias: true, activation: Activation::Gelu, residual: true };
+    add_linear(suite, all, (17, 36, 12, 15), every, types);
+}
+
+fn add_linear(
+    suite: &Suite,
+    all: &mut Vec<Case>,
+    (rows, k, n, spare): (usize, usize, usize, usize),
+    epilogue: Epilogue,
+    (x, out): (DType, DType),
+) {
+    let name = format!("linear {rows}+{spare}x{k}->{n} {epilogue:?} {x:?}->{out:?}");
+    let tolerance = suite.tolerance(Work::Dot, x, out);
+    all.push(Case::new(name, Sizes::rows(rows, spare), tolerance, move |b| {
+        linear_graph(b, k, n, epilogue, (x, out), Format::F32)
+    }));
+}
+
 pub fn linear(suite: &Suite, all: &mut Vec<Case>) {
     let types: Vec<(DType, DType)> =
         suite.dtypes().iter().flat_map(|x| suite.dtypes().iter().map(|out| (*x, *out))).collect();
@@ -61,11 +84,7 @@ pub fn linear(suite: &Suite, all: &mut Vec<Case>) {
                 if rows * k * n > 1 << 20 && (bits != 3 || x != suite.preferred()) {
                     continue;
                 }
-                let name = format!("linear {rows}+{spare}x{k}->{n} {epilogue:?} {x:?}->{out:?}");
-                let tolerance = suite.tolerance(Work::Dot, x, out);
-                all.push(Case::new(name, Sizes::rows(rows, spare), tolerance, move |b| {
-                    linear_graph(b, k, n, epilogue, (x, out), Format::F32)
-                }));
+                add_linear(suite, all, (rows, k, n, spare), epilogue, (x, out));
             }
         }
     }

@@ -2,35 +2,20 @@
 
 use alloc::{format, string::String, vec::Vec};
 
-use super::{Case, CaseReport, Size, cases, check_cases, decoder_cases};
+use super::{Case, CaseReport, Suite, attention, blocks, cached, check_cases, linear, rows};
 use crate::backend::{Backend, Capabilities};
 
-/// What the names of cases begin with, and how many of those are taken.
-const CHOICE: [(&str, usize); 5] = [
-    ("norm ", 1),
-    ("linear 1+3x64->48", 1),
-    ("linear 17+15x36->12", 1),
-    ("attention ", 1),
-    ("cached_attention ", 1),
-];
-
-/// A few cases of [`cases`] and [`decoder_cases`]: one of each kind of kernel that drivers get wrong
-/// (subgroups, workgroup memory, half precision), and products with 4-bit blocks by every element type.
+/// A few cases of [`cases`](super::cases) and [`decoder_cases`](super::decoder_cases): one of each kind of kernel that
+/// drivers get wrong (subgroups, workgroup memory, half precision), and products with 4-bit blocks by every element type.
+/// Made by themselves, so that a program that only checks its adapter does not hold the whole suite.
 pub fn quick_cases(capabilities: &Capabilities) -> Vec<Case> {
-    let mut left = CHOICE.map(|(_, count)| count);
-    let mut all = cases(capabilities, Size::Small);
-    all.extend(decoder_cases(capabilities, Size::Small));
-    all.retain(|case| {
-        if case.name.starts_with("linear ") && case.name.contains(" Q4_0 ") {
-            return true;
-        }
-        let Some(at) = CHOICE.iter().position(|(start, _)| case.name.starts_with(start)) else {
-            return false;
-        };
-        let wanted = left[at] > 0;
-        left[at] = left[at].saturating_sub(1);
-        wanted
-    });
+    let mut all = Vec::new();
+    let suite = &Suite { capabilities, full: false };
+    rows::quick_norm(suite, &mut all);
+    linear::quick(suite, &mut all);
+    blocks::quick(suite, &mut all);
+    attention::quick(suite, &mut all);
+    cached::quick(suite, &mut all);
     all
 }
 

@@ -1,6 +1,6 @@
 //! Cases of the ops that work row by row or on ranges of rows.
 
-use alloc::{format, vec, vec::Vec};
+use alloc::{format, string::String, vec, vec::Vec};
 
 use super::{Case, Suite, Work, build::Builder, build::Sizes};
 use crate::{
@@ -97,25 +97,54 @@ fn embed_graph(
     b.read_back(out, Count::Tokens, cols, result)
 }
 
+/// A norm of rows of these element types.
+#[derive(Debug, Clone, Copy)]
+struct NormCase {
+    sizes: Sizes,
+    cols: usize,
+    option: NormOption,
+    types: (DType, DType),
+    values: Rows,
+}
+
+impl NormCase {
+    fn plain(rows: usize, cols: usize, spare: usize, option: NormOption, types: (DType, DType)) -> Self {
+        NormCase { sizes: Sizes::rows(rows, spare), cols, option, types, values: Rows::Plain }
+    }
+
+    /// Pushed under the name of its shape.
+    fn push_plain(self, suite: &Suite, all: &mut Vec<Case>) {
+        let NormCase { sizes, cols, option, types: (x, out), .. } = self;
+        let (rows, spare) = (sizes.real[0], sizes.bucket[0] - sizes.real[0]);
+        let name = format!("norm {option:?} {rows}+{spare}x{cols} {x:?}->{out:?}");
+        self.push(name, suite.tolerance(Work::Rows, x, out), all);
+    }
+
+    fn push(self, name: String, tolerance: f32, all: &mut Vec<Case>) {
+        let NormCase { sizes, cols, option, types: (x, out), values } = self;
+        all.push(Case::new(name, sizes, tolerance, move |b| {
+            let given = values.values(b, sizes.real[0] * cols, cols);
+            let x = b.given(x, Count::Tokens, cols, &given)?;
+            let Some(params) = option.params(b, cols, values.eps())? else { return Ok(()) };
+            let result = b.result(out, Count::Tokens, cols);
+            b.push(Op::Norm(Norm { x, params, out: result }))?;
+            b.read_back(out, Count::Tokens, cols, result)
+        }));
+    }
+}
+
+/// The one that a quick check has.
+pub fn quick_norm(suite: &Suite, all: &mut Vec<Case>) {
+    let types = (suite.preferred(), suite.preferred());
+    NormCase::plain(17, 36, 7, NormOption::LayerBias, types).push_plain(suite, all);
+}
+
 pub fn norm(suite: &Suite, all: &mut Vec<Case>) {
-    let mut case =
-        |name, sizes, tolerance, x: DType, out: DType, cols: usize, option: NormOption, kind: Rows| {
-            all.push(Case::new(name, sizes, tolerance, move |b| {
-                let rows = sizes.real[0];
-                let values = kind.values(b, rows * cols, cols);
-                let x = b.given(x, Count::Tokens, cols, &values)?;
-                let Some(params) = option.params(b, cols, kind.eps())? else { return Ok(()) };
-                let result = b.result(out, Count::Tokens, cols);
-                b.push(Op::Norm(Norm { x, params, out: result }))?;
-                b.read_back(out, Count::Tokens, cols, result)
-            }));
-        };
+    let f32s = (DType::F32, DType::F32);
     for (rows, cols, spare) in shapes(suite) {
         for option in NormOption::ALL.into_iter().skip(1) {
-            for (x, out) in suite.pairs() {
-                let name = format!("norm {option:?} {rows}+{spare}x{cols} {x:?}->{out:?}");
-                let tolerance = suite.tolerance(Work::Rows, x, out);
-                case(name, Sizes::rows(rows, spare), tolerance, x, out, cols, option, Rows::Plain);
+            for types in suite.pairs() {
+                NormCase::plain(rows, cols, spare, option, types).push_plain(suite, all);
             }
         }
     }
@@ -125,17 +154,19 @@ pub fn norm(suite: &Suite, all: &mut Vec<Case>) {
                 let name = format!("norm {option:?} {rows}+{spare}x{cols} to 8-bit blocks");
                 let (x, out) = (suite.preferred(), DType::Q8);
                 let tolerance = suite.tolerance(Work::Rows, x, out);
-                case(name, Sizes::rows(rows, spare), tolerance, x, out, cols, option, Rows::Plain);
+                NormCase::plain(rows, cols, spare, option, (x, out)).push(name, tolerance, all);
             }
         }
     }
     for option in NormOption::ALL.into_iter().skip(1) {
         // A mean a hundred times the deviation: E[x²] − mean² would lose it all.
         let name = format!("norm {option:?} offset rows");
-        case(name, Sizes::rows(5, 2), 2e-4, DType::F32, DType::F32, 64, option, Rows::Offset);
+        let offset = NormCase { values: Rows::Offset, ..NormCase::plain(5, 64, 2, option, f32s) };
+        offset.push(name, 2e-4, all);
         let name = format!("norm {option:?} zero row, eps 1e-12");
         let tolerance = suite.tolerance(Work::Rows, DType::F32, DType::F32);
-        case(name, Sizes::rows(4, 0), tolerance, DType::F32, DType::F32, 48, option, Rows::ZeroFirst);
+        let zero = NormCase { values: Rows::ZeroFirst, ..NormCase::plain(4, 48, 0, option, f32s) };
+        zero.push(name, tolerance, all);
     }
 }
 

@@ -50,7 +50,10 @@ fn the_quick_check_tells_blocks_of_activations_from_the_rest() {
     for start in ["norm ", "linear 1+3x64->48", "linear 17+15x36->12", "attention ", "cached_attention "] {
         assert!(names.iter().any(|n| n.starts_with(start)), "{start}: {names:?}");
     }
-    assert!(names.len() < 12, "{names:?}");
+    assert!(
+        names.len() < 12 && names.iter().all(|n| names.iter().filter(|m| *m == n).count() == 1),
+        "{names:?}"
+    );
     let wrong = block_on(quick_check(&good));
     assert!(wrong.is_empty(), "{wrong:?}");
     let bad = Faulty { inner: good, offset: 1.0, ..Faulty::new(|_| {}) };

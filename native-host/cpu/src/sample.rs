@@ -2,7 +2,7 @@
 //!
 //! Values are computed as the reference computes them, operation by operation, so the same token is chosen.
 
-use core::ops::Range;
+use core::{cmp::Ordering, ops::Range};
 
 use inferencelayer_engine::{
     op::{MOST_STOPS, SETTING_WORDS, Setting},
@@ -255,7 +255,7 @@ impl Choice<'_> {
         let k = settings.word(Setting::TopK) as usize;
         if k > 0 && k < count {
             let work = self.work(count);
-            let (_, least, _) = work.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+            let (_, least, _) = work.select_nth_unstable_by(k - 1, descending);
             let least = *least;
             count = self.retain(count, least);
         }
@@ -303,10 +303,10 @@ fn last_kept(values: &mut [f32], largest: f32, wanted: f64, weight: impl Fn(f32)
         // The largest of the rest, in order; more of them each time.
         some = rest.len().min(some * 4);
         if some < rest.len() {
-            rest.select_nth_unstable_by(some - 1, |a, b| b.total_cmp(a));
+            rest.select_nth_unstable_by(some - 1, descending);
         }
         let (now, later) = core::mem::take(&mut rest).split_at_mut(some);
-        now.sort_unstable_by(|a, b| b.total_cmp(a));
+        now.sort_unstable_by(descending);
         for v in now.iter() {
             if sum >= wanted && *v < least {
                 return least;
@@ -347,4 +347,8 @@ impl Commit<'_> {
         };
         self.next.copy_from_slice(&next);
     }
+}
+
+fn descending(a: &f32, b: &f32) -> Ordering {
+    b.total_cmp(a)
 }

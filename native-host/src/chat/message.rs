@@ -118,7 +118,7 @@ impl Chat {
     /// `Malformed`, naming the message or key at fault.
     pub fn parse(name: &str, json: &str) -> Result<Chat> {
         let wrong = |why: String| Error::malformed(name, why);
-        let value: Value = serde_json::from_str(json.strip_prefix('\u{feff}').unwrap_or(json))
+        let value: Value = serde_json::from_slice(json.strip_prefix('\u{feff}').unwrap_or(json).as_bytes())
             .map_err(|e| wrong(e.to_string()))?;
         let mut variables = match value {
             Value::Array(messages) => Map::from_iter([("messages".into(), messages.into())]),

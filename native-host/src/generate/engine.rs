@@ -363,7 +363,7 @@ fn gguf_within(path: &Path) -> Result<PathBuf> {
             files.push(file);
         }
     }
-    files.sort();
+    files.sort_unstable();
     match &files[..] {
         [] => Ok(path.to_owned()),
         [file] => Ok(file.clone()),

@@ -29,8 +29,8 @@ impl Prompts {
     pub(super) async fn read(files: &dyn Folder) -> Result<Self> {
         let name = "config_sentence_transformers.json";
         let config: Config = folder::json(files, name).await?.unwrap_or_default();
-        let by_name: BTreeMap<String, String> =
-            config.prompts.into_iter().flatten().filter_map(|(k, v)| Some((k, v?))).collect();
+        let mut by_name = BTreeMap::new();
+        by_name.extend(config.prompts.into_iter().flatten().filter_map(|(k, v)| Some((k, v?))));
         if let Some(default) = &config.default_prompt_name
             && !by_name.contains_key(default)
         {

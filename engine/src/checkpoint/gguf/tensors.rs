@@ -141,7 +141,7 @@ pub(super) fn place(
     start: u64,
     size: u64,
 ) -> Result<BTreeMap<String, TensorInfo>, String> {
-    entries.sort_by_key(|(_, info)| (info.offset, info.bytes));
+    entries.sort_unstable_by_key(|(_, info)| (info.offset, info.bytes));
     let mut tensors = BTreeMap::new();
     let (mut end_before, mut before) = (0, String::new());
     for (name, mut info) in entries {
