@@ -3,7 +3,7 @@
 //! permute D4 1 3 8 16 32 64
 //! permute BIAS 0 1
 //! permute STAGED 0 1
-// Bidirectional attention over packed sequences; one thread a query row, online softmax in f32 (Milakov and
+// Attention over packed sequences; one thread a query row, online softmax in f32 (Milakov and
 // Gimelshein, Online normalizer calculation for softmax, 2018). Keys are walked from the sequence's first row in
 // blocks, so a result never depends on the neighbours in the batch. Works on any adapter.
 // Grid: x = tiles, y = heads. STAGED keeps key and value blocks in workgroup memory; without it they are read
@@ -16,7 +16,8 @@ struct Params {
     cols4: u32,        // columns of qkv / 4
     key4: u32,         // first key column / 4
     value4: u32,       // first value column / 4
-    window: u32,       // largest |i - j|; 0xffffffff for none
+    before: u32,       // largest i - j; 0xffffffff for none
+    after: u32,        // largest j - i
     radius: u32,       // of the bias table
     scale: f32,
 }
@@ -58,9 +59,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var largest = -1e30;
     var total = 0.0;
     // Keys that some row of the tile may see; blocks stay aligned to the sequence's start.
-    let reach = min(params.window, 0x3fffffffu);
-    let first = tile.z + (max(tile.x, tile.z + reach) - reach - tile.z) / STAGE * STAGE;
-    let end = min(tile.w, tile.y + reach);
+    let before = min(params.before, 0x3fffffffu);
+    let first = tile.z + (max(tile.x, tile.z + before) - before - tile.z) / STAGE * STAGE;
+    let end = min(tile.w, tile.y + min(params.after, 0x3fffffffu));
     for (var block = first; block < end; block += STAGE) {
         let count = min(STAGE, end - block);
 #if STAGED
@@ -74,8 +75,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
         for (var j = 0u; j < count; j++) {
             let key = block + j;
-            let distance = select(row - key, key - row, key > row);
-            if distance > params.window {
+            if select(row - key > params.before, key - row > params.after, key > row) {
                 continue;
             }
 #if !STAGED

@@ -38,7 +38,8 @@ struct Params {
     cols4: u32,        // columns of qkv / 4
     key4: u32,         // first key column / 4
     value4: u32,       // first value column / 4
-    window: u32,       // WINDOW: largest |i - j|, below 2^31
+    before: u32,       // WINDOW: largest i - j, below 2^31
+    after: u32,        // WINDOW: largest j - i, below 2^31
     radius: u32,       // BIAS: of the bias table
     scale: f32,
 }
@@ -124,8 +125,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var begin = k_start;
     var end = k_end;
 #if WINDOW
-    begin += (max(q_start - k_start, params.window) - params.window) / $BLOCKu * $BLOCKu;
-    end = min(k_end, q_end + params.window);
+    begin += (max(q_start - k_start, params.before) - params.before) / $BLOCKu * $BLOCKu;
+    end = min(k_end, q_end + params.after);
 #endif
 
     // Two invocations a row, which share its keys by quads.
@@ -217,7 +218,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let at = vec4(key + $hu * $S_COLSu + ($cu * 2u + half) * 4u) + vec4(0u, 1u, 2u, 3u);
                 var keep = at < vec4(k_end);
 #if WINDOW
-                keep = keep & (at + params.window >= vec4(q_row)) & (at <= vec4(q_row + params.window));
+                keep = keep & (at + params.before >= vec4(q_row)) & (at <= vec4(q_row + params.after));
 #endif
                 s[$h][$c] = select(vec4(MASKED), s[$h][$c], keep);
             }

@@ -2,16 +2,17 @@
 //! permute Y f32 f16 q8
 //! permute TAPS 2 3 4 8
 //! permute BIAS 0 1
-//! permute SPANS 0 1
-// Gated short convolution over the rows of slots: u = B * x, y = C * (sum of taps times the last u + bias). The last
-// u of each slot are read from its state and left there. A thread has four columns of a row.
+//! permute ROWS singles spans tiles
+// Gated short convolution: u = B * x, y = C * (sum of taps times u + bias). A thread has four columns of a row.
 //
-// SPANS: a workgroup has 32 columns of PART rows of one span, 32 rows at a time. The span's first part alone has to do
-// with the state: it reads it, and writes it after a barrier.
-// Grid: x = ceil(columns / 32), y = parts of spans (z folds large counts).
-// Without: a workgroup has 256 columns of one row, each row another slot's. Grid: x = ceil(columns / 256), y = rows.
+// ROWS spans: the rows of slots, whose last u are read from a state and left there. A workgroup has 32 columns of PART
+// rows of one span, 32 rows at a time. The span's first part alone has to do with the state: it reads it, and writes it
+// after a barrier. Grid: x = ceil(columns / 32), y = parts of spans (z folds large counts).
+// ROWS singles: a workgroup has 256 columns of one row, each row another slot's. Grid: x = ceil(columns / 256), y = rows.
+// ROWS tiles: whole sequences, with taps ahead and no state; u is 0 outside a sequence. A workgroup has 32 columns of
+// one tile. Grid: x = ceil(columns / 32), y = tiles.
 #import counts
-#if SPANS
+#if ROWS != singles
 #define THREADS 256
 #define QUADS 8
 #define PART 64
@@ -28,19 +29,26 @@ struct Params {
     count: u32,        // which count bounds the rows, or spans
     grid_y: u32,
     parts: u32,        // parts of a span, at most
+    ahead: u32,        // taps after the current row
 }
 @group(0) @binding(0) var<uniform> params: Params;
 
 #buffer bcx $X
+#if ROWS == tiles
+#raw tiles array<vec4<u32>>
+#else
 #raw tokens array<vec4<u32>>
-#if SPANS
+#endif
+#if ROWS == spans
 #raw spans array<vec2<u32>>
 #endif
 #buffer weight f32
 #if BIAS
 #buffer bias f32
 #endif
+#if ROWS != tiles
 #buffer state f32 write
+#endif
 #buffer y $Y write
 
 // u of a row.
@@ -49,6 +57,7 @@ fn input_of(row: u32, c: u32) -> vec4<f32> {
     return load_bcx(at) * load_bcx(at + 2u * params.cols4);
 }
 
+#if ROWS != tiles
 // Column j of a slot's state when its row at `position` comes next; nothing lies before position 0.
 fn kept(slot: u32, position: u32, j: u32, c: u32) -> vec4<f32> {
     if position + j < $KEPTu {
@@ -56,6 +65,7 @@ fn kept(slot: u32, position: u32, j: u32, c: u32) -> vec4<f32> {
     }
     return load_state((slot * $KEPTu + j) * params.cols4 + c);
 }
+#endif
 
 fn finish(row: u32, c: u32, thread: u32, there: bool, sum: vec4<f32>) {
     var v = sum;
@@ -74,7 +84,7 @@ fn finish(row: u32, c: u32, thread: u32, there: bool, sum: vec4<f32>) {
 
 @compute @workgroup_size($THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-#if SPANS
+#if ROWS == spans
     let part = (group.z * params.grid_y + group.y) % params.parts;
     let index = (group.z * params.grid_y + group.y) / params.parts;
 #else
@@ -86,7 +96,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let quad = group.x * $QUADSu + thread % $QUADSu;
     let inside = quad < params.cols4;
     let c = min(quad, params.cols4 - 1u);
-#if SPANS
+#if ROWS == tiles
+    let tile = tiles[index];
+    let lane = thread / $QUADSu;
+    for (var first = tile.x; first < tile.y; first += 32u) {
+        let row = min(first + lane, tile.y - 1u);
+        var sum = vec4(0.0);
+        #unroll j $TAPS
+        // Wraps around before row 0, beyond the sequence.
+        let at$j = row + params.ahead + $ju - $KEPTu;
+        if at$j >= tile.z && at$j < tile.w {
+            sum += load_weight($ju * params.cols4 + c) * input_of(at$j, c);
+        }
+        #end
+        finish(row, c, thread, inside && first + lane < tile.y, sum);
+    }
+#elif ROWS == spans
     let span = spans[index];
     let start = span.x + part * $PARTu;
     if start >= span.y {
@@ -131,7 +156,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
 }
 
-#if SPANS
+#if ROWS == spans
 // The slot's u that lies `after` rows behind the first one that its state keeps.
 fn value(token: vec4<u32>, first: u32, after: u32, c: u32) -> vec4<f32> {
     if after < $KEPTu {

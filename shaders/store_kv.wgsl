@@ -1,14 +1,16 @@
 //! permute X f32 f16
-//! permute C f32 f16
+//! permute C none f32 f16
 //! permute Q_NORM 0 1
 //! permute K_NORM 0 1
 //! permute HALF4 1 3 8 16 32
 // Normalises (RMS) and rotates (NeoX pairs) the query and key heads of a row; queries go back to their place, keys and
-// values to their row of the paged cache.
+// values to their row of the paged cache. C none: keys go back too, and values stay as they are.
 // A thread has two groups of four values, a half of a head apart; a workgroup as many whole heads as fit.
-// Grid: x = ceil(heads + 2 kv_heads / heads a workgroup), y = rows (z folds large counts).
+// Grid: x = ceil(heads / heads a workgroup), of queries, keys and, with a cache, values; y = rows (z folds large counts).
 #import counts
+#if C != none
 #import pages
+#endif
 
 struct Params {
     heads: u32,
@@ -26,7 +28,9 @@ struct Params {
 
 #buffer qkv $X write
 #raw tokens array<vec4<u32>>
+#if C != none
 #raw pages array<u32>
+#endif
 #buffer rope f32
 #if Q_NORM
 #buffer q_norm f32
@@ -34,7 +38,12 @@ struct Params {
 #if K_NORM
 #buffer k_norm f32
 #endif
+#if C == none
+#define VALUES 0
+#else
+#define VALUES 1
 #buffer cache $C write
+#endif
 
 const HALF4: u32 = $HALF4u;
 const HEADS: u32 = 64u / HALF4;
@@ -48,7 +57,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let head = group.x * HEADS + thread / HALF4;
     let i = thread % HALF4;
-    let there = thread < HEADS * HALF4 && head < params.heads + 2u * params.kv_heads;
+    let there = thread < HEADS * HALF4 && head < params.heads + (1u + $VALUESu) * params.kv_heads;
     let is_query = head < params.heads;
     let is_value = head >= params.heads + params.kv_heads;
     let at = row * params.cols4 + head * 2u * HALF4 + i;
@@ -102,6 +111,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         b = b * c + a * s;
         a = turned;
     }
+#if C == none
+    store_qkv(at, a);
+    store_qkv(at + HALF4, b);
+#else
     if is_query {
         store_qkv(at, a);
         store_qkv(at + HALF4, b);
@@ -110,4 +123,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         store_cache(to, a);
         store_cache(to + HALF4, b);
     }
+#endif
 }

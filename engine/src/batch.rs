@@ -3,7 +3,7 @@
 use alloc::{format, vec::Vec};
 use core::ops::Range;
 
-use crate::{Error, Result, model::EncoderConfig, op::ATTENTION_TILE, program::Counts};
+use crate::{Error, Result, model::TextShape, op::ATTENTION_TILE, program::Counts};
 
 /// Token sequences to be encoded together. They are packed without padding: a sequence's result does not
 /// depend on the others.
@@ -74,14 +74,14 @@ impl EncBatch {
     /// # Errors
     /// `Input`, naming the sequence, for one that is empty or too long, and for an id or type that the model
     /// has not.
-    pub fn check(&self, model: &EncoderConfig, max_tokens: usize) -> Result<()> {
+    pub fn check(&self, model: &TextShape, max_tokens: usize) -> Result<()> {
         for (at, seq) in self.seqs.iter().enumerate() {
             let wrong = |why| Err(Error::Input(format!("sequence {at} {why}")));
             if seq.is_empty() {
                 return wrong("is empty; a model's special tokens at least are needed".into());
             }
-            if seq.len() > model.max_tokens() {
-                let limit = model.max_tokens();
+            if seq.len() > model.max_tokens {
+                let limit = model.max_tokens;
                 return wrong(format!("has {} tokens, the model takes {limit}: truncate it", seq.len()));
             }
             if seq.len() > max_tokens {
@@ -141,7 +141,7 @@ pub(crate) struct Packed {
 
 impl Packed {
     /// Packs `batch`'s sequences `chunk`, which were checked.
-    pub fn pack(&mut self, batch: &EncBatch, chunk: Range<usize>, model: &EncoderConfig) {
+    pub fn pack(&mut self, batch: &EncBatch, chunk: Range<usize>, model: &TextShape) {
         self.tokens.clear();
         self.tiles.clear();
         self.ranges.clear();
@@ -175,13 +175,13 @@ mod tests {
     use super::*;
     use crate::model::{arch::read_encoder, config::Config};
 
-    fn model(model_type: &str) -> EncoderConfig {
+    fn model(model_type: &str) -> TextShape {
         let text = format!(
             r#"{{"model_type": "{model_type}", "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1,
                 "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 202,
                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-5, "pad_token_id": 1}}"#
         );
-        read_encoder(&Config::parse("config.json", &text).unwrap()).unwrap()
+        read_encoder(&Config::parse("config.json", &text).unwrap()).unwrap().shape()
     }
 
     #[test]

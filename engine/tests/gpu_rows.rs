@@ -6,8 +6,8 @@ use inferencelayer_engine::{
     backend::{Backend, Plan, read, upload_f32},
     gpu::{GpuBackend, GpuContext, GpuOptions, GpuPlan},
     op::{
-        CachedAttention, ExpertGatedLinear, ExpertLinear, Normalize, Op, PAGE, Route, SETTING_WORDS, Sample,
-        Scoring, ShortConv, StoreKv,
+        CachedAttention, ConvRows, ExpertGatedLinear, ExpertLinear, Normalize, Op, PAGE, Route,
+        SETTING_WORDS, Sample, Scoring, ShortConv, StoreKv,
     },
     program::{BufferId, BufferSpec, Count, Recorder, Role},
     tensor::{DType, Format, State, StateSpec, WeightUse},
@@ -235,7 +235,8 @@ fn convolve(backend: &GpuBackend, runs: &[Run], spans: bool) -> Vec<f32> {
         let ranges = spans.then(|| r.buffer("spans", DType::U32, 2, Count::Sequences, Role::Input));
         let out = r.buffer("out", DType::F32, cols, Count::Tokens, Role::Output);
         let (weight, state) = (weight.clone(), r.recorder.state(&kept));
-        let op = ShortConv { bcx, tokens: tokens_in, spans: ranges, weight, bias: None, state, out };
+        let rows = ConvRows::Slots { tokens: tokens_in, spans: ranges, state };
+        let op = ShortConv { bcx, rows, weight, bias: None, out };
         r.recorder.push(Op::ShortConv(op)).unwrap();
         let (x, places) = (bits(&row_values(*one, 3 * cols)), tokens(&[*one]));
         let span = [0, one.rows as u32];

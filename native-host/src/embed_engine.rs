@@ -10,7 +10,7 @@ use inferencelayer_engine::{
     batch::EncBatch,
     checkpoint::{Folder, Loader, open_module_weights, open_weights, read_text},
     embed::{self, Embedder, Head, HeadStep},
-    model::{Encoder, EncoderConfig, arch::read_encoder, config::Config},
+    model::{TextConfig, TextModel, TextShape, arch, config::Config},
     op::PoolMode,
     pooling::EmbedOut,
 };
@@ -168,10 +168,10 @@ impl EmbedEngine {
     ) -> Result<Self> {
         let settings = SentenceTransformer::read(folder).await?;
         let config = read_config(folder, &settings.transformer).await?;
+        let shape = config.shape();
         check_pooling(&settings, options)?;
         #[cfg(feature = "tokenizer")]
-        let tokenizer = load_tokenizer(folder, &settings, &config).await?.map(Arc::new);
-        let hidden = config.hidden;
+        let tokenizer = load_tokenizer(folder, &settings, &shape).await?.map(Arc::new);
         let source = open_weights(folder, &slashed(&settings.transformer)).await?;
         let total = source.total_bytes();
         let tell = |done: u64| {
@@ -179,11 +179,10 @@ impl EmbedEngine {
                 progress(done.min(total), total);
             }
         };
-        let layers = 0..config.layers.len();
         let mut loader = Loader::new(&*source, &*backend).with_progress(Some(&tell));
-        let encoder = Encoder::load_layers(config, layers, &mut loader).await?;
-        let head = load_head(folder, &settings, hidden, &*backend, options).await?;
-        let embedder = Embedder::new(backend, encoder, head, max_batch_tokens, options.deterministic)?;
+        let model = TextModel::load(config, max_batch_tokens, &mut loader).await?;
+        let head = load_head(folder, &settings, shape.hidden, &*backend, options).await?;
+        let embedder = Embedder::new(backend, model, head, max_batch_tokens, options.deterministic)?;
         Ok(EmbedEngine {
             embedder,
             settings,
@@ -338,13 +337,13 @@ fn is_gguf(path: &Path) -> bool {
     std::fs::read_dir(path).is_ok_and(|files| files.flatten().any(|file| named(&file.path())))
 }
 
-async fn read_config(folder: &dyn Folder, path: &str) -> Result<EncoderConfig> {
+async fn read_config(folder: &dyn Folder, path: &str) -> Result<TextConfig> {
     let name = join(path, "config.json");
     let Some(text) = read_text(folder, &name).await? else {
         let why = "the file is missing: is this the folder of a Hugging Face or sentence-transformers model?";
         return Err(Error::malformed(describe(folder, &name), why));
     };
-    Ok(read_encoder(&Config::parse(&describe(folder, &name), &text)?)?)
+    Ok(arch::read_text(&Config::parse(&describe(folder, &name), &text)?)?)
 }
 
 /// The engine wants folders inside a model with their slash.
@@ -352,8 +351,8 @@ fn slashed(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!("{path}/") }
 }
 
-fn sequence_limit(settings: &SentenceTransformer, config: &EncoderConfig) -> usize {
-    settings.max_seq_length.unwrap_or(usize::MAX).min(config.max_tokens())
+fn sequence_limit(settings: &SentenceTransformer, model: &TextShape) -> usize {
+    settings.max_seq_length.unwrap_or(usize::MAX).min(model.max_tokens)
 }
 
 fn check_pooling(settings: &SentenceTransformer, options: &EmbedOptions) -> Result<()> {
@@ -371,7 +370,7 @@ fn check_pooling(settings: &SentenceTransformer, options: &EmbedOptions) -> Resu
 async fn load_tokenizer(
     folder: &dyn Folder,
     settings: &SentenceTransformer,
-    config: &EncoderConfig,
+    model: &TextShape,
 ) -> Result<Option<Tokenizer>> {
     if folder.open(&join(&settings.transformer, "tokenizer.json")).await?.is_none() {
         // Token ids can still be encoded; texts give an error that names the file.
@@ -381,7 +380,7 @@ async fn load_tokenizer(
     if settings.do_lower_case {
         tokenizer.lowercase()?;
     }
-    let mut limit = sequence_limit(settings, config);
+    let mut limit = sequence_limit(settings, model);
     if settings.max_seq_length.is_none() {
         limit = tokenizer.model_max_length().unwrap_or(usize::MAX).min(limit);
     }

@@ -20,7 +20,7 @@ use inferencelayer_engine::{
     backend::{Backend, Plan},
     model::{
         Bucket, Encoder, Stage,
-        decoder::{CacheOptions, Caches, Decoder, DecoderStage, Rows, Wanted},
+        decoder::{CacheOptions, Caches, Decoder, DecoderStage, Kept, Rows, Wanted},
     },
     op::{ATTENTION_TILE, Normalize, Op, Pool, PoolMode, SETTING_WORDS, Sample, Setting},
     program::{BufferId, BufferSpec, Count, Counts, Recorder, Role},
@@ -225,12 +225,11 @@ fn decoding(decoder: &Decoder, states: &States, backend: &dyn Backend) -> (Box<d
     let stage = DecoderStage {
         rows: SLOTS,
         tokens,
-        layout: Rows::Decode,
-        context: 64,
+        layout: Rows::Decode(Kept { caches: &states.caches, context: 64 }),
         hidden: None,
         wanted: Wanted::All,
     };
-    let x = decoder.record(&mut r, decoder.layers(), stage, &states.caches).unwrap().expect("all rows go on");
+    let x = decoder.record(&mut r, decoder.layers(), stage).unwrap().expect("all rows go on");
     let columns = decoder.logit_columns();
     let logits = r.internal("logits", DType::F32, SLOTS, columns, Count::Tokens);
     decoder.record_logits(&mut r, x, logits).unwrap();

@@ -1,7 +1,7 @@
 //! What a checkpoint folder is for.
 
 use inferencelayer::engine::model::{
-    arch::{reads_decoders, reads_encoders},
+    arch::{only_embeds, reads_decoders},
     config::Config,
 };
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -16,7 +16,7 @@ use crate::error::{JsResult, thrown};
 pub fn model_kind(config: &str) -> JsResult<String> {
     let config = Config::parse("config.json", config).map_err(thrown)?;
     let model_type = config.string("model_type").map_err(thrown)?;
-    if reads_encoders(&model_type) {
+    if only_embeds(&config).map_err(thrown)? {
         return Ok("embedding".into());
     }
     if reads_decoders(&model_type) {

@@ -12,7 +12,7 @@ use crate::{
     Error, Result,
     backend::{self, Backend, StepTime, Ticket},
     batch::{EncBatch, Packed},
-    model::{Encoder, EncoderConfig},
+    model::{TextModel, TextShape},
     pooling::EmbedOut,
     task::block_on,
 };
@@ -20,7 +20,8 @@ use crate::{
 /// Turns token sequences into vectors on one backend.
 pub struct Embedder {
     backend: Arc<dyn Backend>,
-    encoder: Encoder,
+    model: TextModel,
+    shape: TextShape,
     head: Head,
     buckets: Buckets,
     plans: Plans,
@@ -41,7 +42,7 @@ impl fmt::Debug for Embedder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Embedder")
             .field("backend", &self.backend.capabilities().name)
-            .field("model", &self.encoder.config().model_type)
+            .field("model", &self.shape.model_type)
             .field("head", &self.head.describe())
             .field("max_tokens", &self.buckets.max_tokens())
             .finish()
@@ -65,11 +66,11 @@ impl Embedder {
     /// the same to the last bit whatever else is in the batch. Short batches take longer then.
     ///
     /// # Errors
-    /// `Input` if `max_tokens` is 0 or the head's `dim` is impossible, and those of
+    /// `Input` if `max_tokens` is 0, a decoder was loaded for fewer or the head's `dim` is impossible, and those of
     /// [`Backend::prepare`].
     pub fn new(
         backend: Arc<dyn Backend>,
-        encoder: Encoder,
+        model: impl Into<TextModel>,
         head: Head,
         max_tokens: usize,
         deterministic: bool,
@@ -79,17 +80,20 @@ impl Embedder {
                 "batches of at most {max_tokens} tokens; 1 to 4294967295 are possible"
             )));
         }
-        head.width(encoder.config().hidden)?;
+        let model = model.into();
+        let shape = model.shape();
+        model.check_tokens(max_tokens)?;
+        head.width(shape.hidden)?;
         let buckets = Buckets::new(max_tokens, deterministic);
         let largest = Key { bucket: buckets.largest(), kind: Kind::Pooled };
         let mut plans = Plans::default();
-        plans.get(largest, |_| false, &*backend, &encoder, &head)?;
+        plans.get(largest, |_| false, &*backend, &model, &head)?;
         let (unread, packed) = (VecDeque::new(), Packed::default());
-        Ok(Embedder { backend, encoder, head, buckets, plans, unread, packed })
+        Ok(Embedder { backend, model, shape, head, buckets, plans, unread, packed })
     }
 
-    pub fn model(&self) -> &EncoderConfig {
-        self.encoder.config()
+    pub fn model(&self) -> &TextShape {
+        &self.shape
     }
 
     pub fn head(&self) -> &Head {
@@ -102,7 +106,7 @@ impl Embedder {
 
     /// Values of one vector.
     pub fn width(&self) -> usize {
-        self.head.width(self.model().hidden).unwrap_or(0)
+        self.head.width(self.shape.hidden).unwrap_or(0)
     }
 
     /// Most tokens of one run.
@@ -153,7 +157,7 @@ impl Embedder {
     /// # Errors
     /// `Unsupported` where steps cannot be measured; those of [`Embedder::encode`].
     pub fn profile(&mut self, batch: &EncBatch) -> Result<Vec<StepTime>> {
-        batch.check(self.encoder.config(), self.buckets.max_tokens())?;
+        batch.check(&self.shape, self.buckets.max_tokens())?;
         let mut chunks = batch.chunks(self.buckets.max_tokens(), self.buckets.max_sequences()).into_iter();
         let Some(chunk) = chunks.next() else { return Ok(Vec::new()) };
         let (key, _) = self.pack(batch, chunk, Kind::Pooled)?;
@@ -170,7 +174,7 @@ impl Embedder {
         while !self.unread.is_empty() {
             self.read_oldest(waiting, &mut Vec::new()).await?;
         }
-        batch.check(self.encoder.config(), self.buckets.max_tokens())?;
+        batch.check(&self.shape, self.buckets.max_tokens())?;
         let mut out = Vec::with_capacity(batch.len());
         for chunk in batch.chunks(self.buckets.max_tokens(), self.buckets.max_sequences()) {
             let (key, depth) = self.pack(batch, chunk.clone(), kind)?;
@@ -187,13 +191,13 @@ impl Embedder {
 
     /// Packs some sequences and sees to their plan; returns its key, and how many runs may be unread.
     fn pack(&mut self, batch: &EncBatch, chunk: Range<usize>, kind: Kind) -> Result<(Key, usize)> {
-        self.packed.pack(batch, chunk, self.encoder.config());
+        self.packed.pack(batch, chunk, &self.shape);
         let [tokens, sequences, ..] = self.packed.counts;
         let bucket = self.buckets.fitting(tokens as usize, sequences as usize);
         let key = Key { bucket, kind };
         let unread = &self.unread;
         let busy = |key| unread.iter().any(|run| run.key == key);
-        let prepared = self.plans.get(key, busy, &*self.backend, &self.encoder, &self.head)?;
+        let prepared = self.plans.get(key, busy, &*self.backend, &self.model, &self.head)?;
         Ok((key, prepared.plan.depth().max(1)))
     }
 

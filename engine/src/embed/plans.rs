@@ -6,7 +6,7 @@ use super::head::Head;
 use crate::{
     Result,
     backend::{Backend, Plan},
-    model::{Bucket, Encoder, Stage},
+    model::{Bucket, TextModel},
     op::{Normalize, Op},
     program::{BufferId, BufferSpec, Count, Recorder, Role},
     tensor::DType,
@@ -64,7 +64,7 @@ impl Plans {
         key: Key,
         busy: impl Fn(Key) -> bool,
         backend: &dyn Backend,
-        encoder: &Encoder,
+        model: &TextModel,
         head: &Head,
     ) -> Result<&mut Prepared> {
         self.clock += 1;
@@ -78,7 +78,7 @@ impl Plans {
                         self.plans.swap_remove(at);
                     }
                 }
-                self.plans.push(prepare(key, backend, encoder, head)?);
+                self.plans.push(prepare(key, backend, model, head)?);
                 self.plans.len() - 1
             }
         };
@@ -93,9 +93,9 @@ impl Plans {
     }
 }
 
-fn prepare(key: Key, backend: &dyn Backend, encoder: &Encoder, head: &Head) -> Result<Prepared> {
+fn prepare(key: Key, backend: &dyn Backend, model: &TextModel, head: &Head) -> Result<Prepared> {
     let Key { bucket, kind } = key;
-    let hidden = encoder.config().hidden;
+    let hidden = model.shape().hidden;
     let mut recorder = Recorder::new();
     let mut input = |name, rows, cols, count| {
         recorder.buffer(BufferSpec { name, dtype: DType::U32, rows, cols, count, role: Role::Input })
@@ -103,8 +103,7 @@ fn prepare(key: Key, backend: &dyn Backend, encoder: &Encoder, head: &Head) -> R
     let tokens = input("tokens", bucket.tokens, 4, Count::Tokens);
     let tiles = input("tiles", bucket.tiles, 4, Count::Tiles);
     let ranges = (kind == Kind::Pooled).then(|| input("ranges", bucket.sequences, 2, Count::Sequences));
-    let stage = Stage { tokens, tiles, hidden: None };
-    let x = encoder.record(&mut recorder, bucket, encoder.layers(), stage)?;
+    let x = model.record(&mut recorder, bucket, tokens, tiles)?;
     let (out, cols) = match ranges {
         Some(ranges) => (head.record(&mut recorder, bucket, x, hidden, ranges)?, head.device_width(hidden)?),
         None => {

@@ -5,7 +5,7 @@ use alloc::{boxed::Box, vec::Vec};
 use crate::{
     Result,
     backend::{Backend, Plan},
-    model::decoder::{Caches, Decoder, DecoderStage, Rows, Wanted},
+    model::decoder::{Caches, Decoder, DecoderStage, Kept, Rows, Wanted},
     op::{ATTENTION_TILE, Op, Sample},
     program::{BufferId, BufferSpec, Count, Recorder, Role},
     tensor::DType,
@@ -100,21 +100,22 @@ fn prepare(key: Key, backend: &dyn Backend, decoder: &Decoder, caches: &Caches) 
         r.buffer(BufferSpec { name, dtype: DType::U32, rows, cols, count, role: Role::Input })
     };
     let state = r.state(&caches.tokens);
+    let kept = Kept { caches, context };
     let (tokens, layout, inputs) = if kind == Kind::Decode {
-        (state, Rows::Decode, None)
+        (state, Rows::Decode(kept), None)
     } else {
         let tokens = input(&mut r, "tokens", rows, 4, Count::Tokens);
         let tiles = input(&mut r, "tiles", tiles, 4, Count::Tiles);
         let spans = input(&mut r, "spans", sequences, 2, Count::Sequences);
-        (tokens, Rows::Prefill { tiles, spans }, Some((tokens, tiles, spans)))
+        (tokens, Rows::Prefill { kept, tiles, spans }, Some((tokens, tiles, spans)))
     };
     let wanted = match (kind, inputs) {
         (Kind::Store, _) => Wanted::Nothing,
         (Kind::Choose, Some((_, _, spans))) => Wanted::LastRows(spans, sequences),
         _ => Wanted::All,
     };
-    let stage = DecoderStage { rows, tokens, layout, context, hidden: None, wanted };
-    let x = decoder.record(&mut r, decoder.layers(), stage, caches)?;
+    let stage = DecoderStage { rows, tokens, layout, hidden: None, wanted };
+    let x = decoder.record(&mut r, decoder.layers(), stage)?;
     let columns = decoder.logit_columns();
     let (mut out, mut targets) = (None, None);
     match (kind, x) {

@@ -41,8 +41,9 @@ impl<'a> Call<'a> {
             writes.push(store.cache);
         }
         if let Some(conv) = self.conv {
-            reads.extend([conv.tokens, conv.state]);
-            writes = [conv.state, conv.out].into();
+            let (conv_reads, conv_writes) = Op::ShortConv(conv.clone()).operands();
+            reads.extend(conv_reads.into_iter().filter(|id| *id != conv.bcx));
+            writes = conv_writes;
         }
         if let Some(route) = self.route {
             reads.retain(|id| *id != route.out);

@@ -167,7 +167,16 @@ impl Scribe<'_> {
         self.linear(source, &layer.qkv, Activation::None, None, qkv)?;
         if let Some(table) = kind.rope_theta.and_then(|theta| encoder.rope.get(&theta.to_bits())) {
             let (tokens, table) = (self.stage.tokens, table.clone());
-            self.recorder.push(Op::Rope(Rope { x: qkv, tokens, table, heads: 2 * heads, head_dim }))?;
+            self.recorder.push(Op::Rope(Rope {
+                x: qkv,
+                tokens,
+                q_norm: None,
+                k_norm: None,
+                table,
+                heads,
+                kv_heads: heads,
+                head_dim,
+            }))?;
         }
         let out = self.buffer("attended", encoder.activations, config.hidden);
         self.recorder.push(Op::Attention(Attention {
@@ -178,6 +187,7 @@ impl Scribe<'_> {
             head_dim,
             scale: 1.0 / libm::sqrtf(head_dim as f32),
             window: kind.window,
+            causal: false,
             bias: encoder.relative_bias.clone(),
             out,
         }))?;

@@ -203,9 +203,23 @@ impl<'a> Check<'a> {
         let x = self.float(o.x, "x")?;
         self.same_rows(tokens, x)?;
         self.weight(&o.table, o.table.rows(), o.head_dim)?;
-        if !o.head_dim.is_multiple_of(8) || o.heads * o.head_dim > x.cols {
-            let found = format!("{} heads of {} in {} columns", o.heads, o.head_dim, x.cols);
-            return Err(self.shape("heads", "heads of a multiple of 8 that fit the columns".into(), found));
+        let heads = o.heads + o.kv_heads;
+        if !o.head_dim.is_multiple_of(8) || o.head_dim > 256 || heads * o.head_dim > x.cols {
+            let found = format!("{heads} heads of {} in {} columns", o.head_dim, x.cols);
+            let expected = "heads of a multiple of 8, at most 256, that fit the columns";
+            return Err(self.shape("heads", expected.into(), found));
+        }
+        self.head_norms([&o.q_norm, &o.k_norm], o.head_dim)
+    }
+
+    /// RMS norms of query and key heads.
+    pub(super) fn head_norms(&self, norms: [&Option<NormParams>; 2], head_dim: usize) -> Result<()> {
+        for params in norms.into_iter().flatten() {
+            if params.kind != NormKind::Rms {
+                let why = format!("op {}: heads are normalised by RMS norms only", self.op);
+                return Err(Error::Unsupported(why));
+            }
+            self.norm_params(params, head_dim)?;
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use alloc::format;
 
 use super::{
-    CachedAttention, ExpertGatedLinear, ExpertLinear, PAGE, Route, SETTING_WORDS, Sample, ShortConv, StoreKv,
-    check::Check,
+    CachedAttention, ConvRows, ExpertGatedLinear, ExpertLinear, PAGE, Route, SETTING_WORDS, Sample,
+    ShortConv, StoreKv, check::Check,
 };
 use crate::{
     Error, Result,
@@ -64,9 +64,7 @@ impl<'a> Check<'a> {
         let (qkv, tokens) = (self.float(o.qkv, "qkv")?, self.index(o.tokens, "tokens", 4)?);
         self.cols("qkv", qkv.cols, (o.heads + 2 * o.kv_heads) * o.head_dim)?;
         self.same_rows(tokens, qkv)?;
-        for params in o.q_norm.iter().chain(&o.k_norm) {
-            self.norm_params(params, o.head_dim)?;
-        }
+        self.head_norms([&o.q_norm, &o.k_norm], o.head_dim)?;
         self.weight(&o.rope, o.rope.rows(), o.head_dim)?;
         self.cache(o.cache, o.pages, 2 * o.kv_heads * o.head_dim)
     }
@@ -97,17 +95,29 @@ impl<'a> Check<'a> {
         let (bcx, out) = (self.float(o.bcx, "bcx")?, self.float_or_q8(o.out, "out")?);
         self.cols("bcx", bcx.cols, 3 * out.cols)?;
         self.same_rows(bcx, out)?;
-        self.same_rows(self.index(o.tokens, "tokens", 4)?, bcx)?;
-        if let Some(spans) = o.spans {
-            self.index(spans, "spans", 2)?;
-        }
         let taps = o.weight.rows();
         if !(2..=8).contains(&taps) {
             return Err(self.shape("weight", "2 to 8 taps".into(), format!("{taps}")));
         }
         self.weight(&o.weight, taps, out.cols)?;
         self.vector(o.bias.as_ref(), out.cols)?;
-        let state = self.state(o.state, "state")?;
+        let (tokens, spans, state) = match o.rows {
+            ConvRows::Slots { tokens, spans, state } => (tokens, spans, state),
+            ConvRows::Sequences { tiles, ahead } => {
+                if ahead >= taps {
+                    let found = format!("{ahead} of {taps}");
+                    return Err(self.shape("ahead", "fewer taps ahead than there are".into(), found));
+                }
+                // Neighbouring rows are other tasks' input.
+                self.distinct(o.bcx, o.out)?;
+                return self.index(tiles, "tiles", 4).map(|_| ());
+            }
+        };
+        self.same_rows(self.index(tokens, "tokens", 4)?, bcx)?;
+        if let Some(spans) = spans {
+            self.index(spans, "spans", 2)?;
+        }
+        let state = self.state(state, "state")?;
         self.cols("state", state.cols, out.cols)?;
         if !state.rows.is_multiple_of(taps - 1) || state.dtype != DType::F32 {
             let found = format!("{} rows of {:?}", state.rows, state.dtype);

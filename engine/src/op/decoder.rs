@@ -60,27 +60,52 @@ pub struct CachedAttention {
     pub out: BufferId,
 }
 
+/// What the rows of a [`ShortConv`] are.
+#[derive(Debug, Clone, Copy)]
+pub enum ConvRows {
+    /// Rows of slots that go on from what a state keeps of their last `u`, and leave theirs there. The last tap is the
+    /// current token's.
+    Slots {
+        /// u32 `[T, 4]`: id, position, type, slot.
+        tokens: BufferId,
+        /// u32 `[S, 2]`: first and past-the-end row of each slot's rows, at consecutive positions. `None`: every
+        /// row is of another slot.
+        spans: Option<BufferId>,
+        /// State f32 `[slots·(L−1), H]`: the oldest column of a slot first.
+        state: BufferId,
+    },
+    /// Whole packed sequences, of which nothing is kept.
+    Sequences {
+        /// As [`Attention::tiles`](super::Attention::tiles).
+        tiles: BufferId,
+        /// Taps that lie after the current token: 0 for a causal convolution, `(L−1)/2` for a centred one.
+        ahead: usize,
+    },
+}
+
 /// Gated short convolution (LFM2): with `[B; C; x]` the thirds of a row, `u = B ⊙ x`,
-/// `y_t = Σ_j w_j ⊙ u_{t−(L−1)+j} + b`, `out = C ⊙ y`; `u` is 0 before position 0.
-///
-/// The last `L − 1` columns of `u` of each slot are kept, so that a later run goes on.
+/// `y_t = Σ_j w_j ⊙ u_{t−(L−1)+ahead+j} + b`, `out = C ⊙ y`; `u` is 0 outside a token's sequence.
 #[derive(Debug, Clone)]
 pub struct ShortConv {
     /// `[T, 3·H]`
     pub bcx: BufferId,
-    /// u32 `[T, 4]`: id, position, type, slot.
-    pub tokens: BufferId,
-    /// u32 `[S, 2]`: first and past-the-end row of each slot's rows, at consecutive positions. `None`: every
-    /// row is of another slot.
-    pub spans: Option<BufferId>,
-    /// `[L, H]`, the last row for the current token; a vector.
+    pub rows: ConvRows,
+    /// `[L, H]`, the earliest tap first; a vector.
     pub weight: Weight,
     /// `[1, H]`
     pub bias: Option<Weight>,
-    /// State f32 `[slots·(L−1), H]`: the oldest column of a slot first.
-    pub state: BufferId,
     /// `[T, H]`
     pub out: BufferId,
+}
+
+impl ShortConv {
+    /// Tokens and state, where every row is of another slot.
+    pub(crate) fn singles(&self) -> Option<[BufferId; 2]> {
+        match self.rows {
+            ConvRows::Slots { tokens, spans: None, state } => Some([tokens, state]),
+            _ => None,
+        }
+    }
 }
 
 /// How a router's scores become weights.

@@ -10,8 +10,8 @@ mod decoder;
 use alloc::vec::Vec;
 
 pub use decoder::{
-    CachedAttention, ExpertGatedLinear, ExpertLinear, MOST_STOPS, PAGE, Route, SETTING_WORDS, Sample,
-    Scoring, Setting, ShortConv, StoreKv,
+    CachedAttention, ConvRows, ExpertGatedLinear, ExpertLinear, MOST_STOPS, PAGE, Route, SETTING_WORDS,
+    Sample, Scoring, Setting, ShortConv, StoreKv,
 };
 
 use crate::{program::BufferId, tensor::Weight};
@@ -146,20 +146,25 @@ pub struct GatedLinear {
     pub out: BufferId,
 }
 
-/// Rotary position embedding in place on the first `heads · head_dim` columns; NeoX pairs `(i, i + d/2)`.
+/// Normalises and rotates query and key heads in place: the first `(heads + kv_heads) · head_dim` columns; NeoX pairs
+/// `(i, i + d/2)`.
 #[derive(Debug, Clone)]
 pub struct Rope {
-    /// `[T, ≥ heads·head_dim]`, changed in place.
+    /// `[T, ≥ (heads + kv_heads)·head_dim]`, changed in place.
     pub x: BufferId,
     /// Positions are its field 1.
     pub tokens: BufferId,
+    /// RMS norm over each head's `head_dim` values, weight `[1, head_dim]`, before rotation.
+    pub q_norm: Option<NormParams>,
+    pub k_norm: Option<NormParams>,
     /// f32 `[positions, head_dim]`: cosines of the d/2 angles, then sines.
     pub table: Weight,
     pub heads: usize,
+    pub kv_heads: usize,
     pub head_dim: usize,
 }
 
-/// Bidirectional attention over packed sequences.
+/// Attention over packed sequences.
 #[derive(Debug, Clone)]
 pub struct Attention {
     /// `[T, (heads + 2·kv_heads)·head_dim]`: query heads, key heads, value heads.
@@ -174,6 +179,8 @@ pub struct Attention {
     pub scale: f32,
     /// Attend to keys with `|i − j| ≤ window` only.
     pub window: Option<usize>,
+    /// Attend to keys with `j ≤ i` only.
+    pub causal: bool,
     /// f32 `[heads, 2R+1]`, added to the scaled score at `clamp(j − i, −R, R) + R`.
     pub bias: Option<Weight>,
     /// `[T, heads·head_dim]`
@@ -218,6 +225,13 @@ pub enum Op {
     ExpertGatedLinear(ExpertGatedLinear),
     ExpertLinear(ExpertLinear),
     Sample(Sample),
+}
+
+impl Attention {
+    /// How far keys before and after a query's row are seen; `None`: to the end of the sequence.
+    pub fn reach(&self) -> [Option<usize>; 2] {
+        [self.window, if self.causal { Some(0) } else { self.window }]
+    }
 }
 
 impl Op {
@@ -289,9 +303,15 @@ impl Op {
                 o.out
             }
             Op::ShortConv(o) => {
-                reads.extend([o.bcx, o.tokens, o.state]);
-                reads.extend(o.spans);
-                writes.push(o.state);
+                reads.push(o.bcx);
+                match o.rows {
+                    ConvRows::Slots { tokens, spans, state } => {
+                        reads.extend([tokens, state]);
+                        reads.extend(spans);
+                        writes.push(state);
+                    }
+                    ConvRows::Sequences { tiles, .. } => reads.push(tiles),
+                }
                 o.out
             }
             Op::Route(o) => {

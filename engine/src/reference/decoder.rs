@@ -2,10 +2,12 @@
 
 use alloc::{format, vec, vec::Vec};
 
-use super::ops::{Scope, activate, dot, norm_row, project, values};
+use super::ops::{Scope, activate, dot, project, turn_head, values};
 use crate::{
     Error, Result,
-    op::{CachedAttention, ExpertGatedLinear, ExpertLinear, PAGE, Route, Scoring, ShortConv, StoreKv},
+    op::{
+        CachedAttention, ConvRows, ExpertGatedLinear, ExpertLinear, PAGE, Route, Scoring, ShortConv, StoreKv,
+    },
     program::BufferId,
 };
 
@@ -37,7 +39,7 @@ impl Scope<'_> {
 
     pub(super) fn store_kv(&mut self, o: &StoreKv) -> Result<()> {
         let (rows, _) = self.shape(o.qkv);
-        let (d, half) = (o.head_dim, o.head_dim / 2);
+        let d = o.head_dim;
         let table = values(&o.rope)?;
         for row in 0..rows {
             let place = self.place(o.tokens, row);
@@ -51,14 +53,7 @@ impl Scope<'_> {
                 let is_query = head < o.heads;
                 let is_value = head >= o.heads + o.kv_heads;
                 if !is_value {
-                    if let Some(params) = if is_query { &o.q_norm } else { &o.k_norm } {
-                        norm_row(&mut v, params)?;
-                    }
-                    for i in 0..half {
-                        let (a, b, cos, sin) = (v[i], v[i + half], angles[i], angles[half + i]);
-                        v[i] = a * cos - b * sin;
-                        v[i + half] = b * cos + a * sin;
-                    }
+                    turn_head(&mut v, if is_query { &o.q_norm } else { &o.k_norm }, angles)?;
                 }
                 for (i, v) in v.into_iter().enumerate() {
                     if is_query {
@@ -106,9 +101,12 @@ impl Scope<'_> {
 
     pub(super) fn short_conv(&mut self, o: &ShortConv) -> Result<()> {
         let (rows, cols) = self.shape(o.out);
-        let (weight, bias) = (values(&o.weight)?, o.bias.as_ref().map(values).transpose()?);
         let kept = o.weight.rows() - 1;
-        let spans: Vec<(usize, usize)> = match o.spans {
+        let (tokens, spans, state) = match o.rows {
+            ConvRows::Slots { tokens, spans, state } => (tokens, spans, state),
+            ConvRows::Sequences { tiles, ahead } => return self.sequence_conv(o, tiles, ahead),
+        };
+        let spans: Vec<(usize, usize)> = match spans {
             Some(spans) => {
                 let (count, _) = self.shape(spans);
                 let pairs = self.integers[spans.index()].as_chunks::<2>().0;
@@ -120,8 +118,8 @@ impl Scope<'_> {
             if first >= end {
                 continue;
             }
-            let Place { position, slot } = self.place(o.tokens, first);
-            if (slot + 1) * kept > self.program.spec(o.state).rows || end > rows {
+            let Place { position, slot } = self.place(tokens, first);
+            if (slot + 1) * kept > self.program.spec(state).rows || end > rows {
                 return Err(Error::Input(format!("slot {slot}, rows {first}..{end} of a convolution")));
             }
             for col in 0..cols {
@@ -130,28 +128,59 @@ impl Scope<'_> {
                     .map(|j| {
                         // Column j lies kept − j positions back; before position 0 there is nothing.
                         let there = position + j >= kept;
-                        if there { self.row(o.state, slot * kept + j)[col] } else { 0.0 }
+                        if there { self.row(state, slot * kept + j)[col] } else { 0.0 }
                     })
                     .collect();
                 for row in first..end {
-                    let bcx = self.row(o.bcx, row);
-                    let (c, input) = (bcx[cols + col], bcx[col] * bcx[2 * cols + col]);
-                    u.push(input);
-                    let window = &u[row - first..][..=kept];
-                    let y: f64 = window
-                        .iter()
-                        .enumerate()
-                        .map(|(j, u)| f64::from(weight[j * cols + col]) * f64::from(*u))
-                        .sum();
-                    let y = y + bias.map_or(0.0, |b| f64::from(b[col]));
-                    self.store(o.out, row, col, (f64::from(c) * y) as f32);
+                    u.push(self.conv_input(o, row, col));
+                    self.convolve(o, row, col, &u[row - first..][..=kept])?;
                 }
                 for j in 0..kept {
                     let last = u[u.len() - kept + j];
-                    self.store(o.state, slot * kept + j, col, last);
+                    self.store(state, slot * kept + j, col, last);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// A short convolution of whole sequences.
+    fn sequence_conv(&mut self, o: &ShortConv, tiles: BufferId, ahead: usize) -> Result<()> {
+        let ((count, _), (rows, cols), taps) = (self.shape(tiles), self.shape(o.out), o.weight.rows());
+        for tile in 0..count {
+            let at: [usize; 4] =
+                core::array::from_fn(|i| self.integers[tiles.index()][tile * 4 + i] as usize);
+            let [first, last, start, end] = at;
+            if start > first || last > end || end > rows {
+                return Err(Error::Input(format!("rows {first}..{last} of {start}..{end} of a convolution")));
+            }
+            for (row, col) in (first..last).flat_map(|row| (0..cols).map(move |col| (row, col))) {
+                let u: Vec<f32> = (0..taps)
+                    .map(|j| match (row + ahead + j).checked_sub(taps - 1) {
+                        Some(other) if (start..end).contains(&other) => self.conv_input(o, other, col),
+                        _ => 0.0,
+                    })
+                    .collect();
+                self.convolve(o, row, col, &u)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `u` of one row and column.
+    fn conv_input(&self, o: &ShortConv, row: usize, col: usize) -> f32 {
+        let (bcx, cols) = (self.row(o.bcx, row), o.weight.cols());
+        bcx[col] * bcx[2 * cols + col]
+    }
+
+    /// One output, by the `u` under its taps.
+    fn convolve(&mut self, o: &ShortConv, row: usize, col: usize, u: &[f32]) -> Result<()> {
+        let (weight, bias) = (values(&o.weight)?, o.bias.as_ref().map(values).transpose()?);
+        let (cols, c) = (o.weight.cols(), self.row(o.bcx, row)[o.weight.cols() + col]);
+        let y: f64 =
+            u.iter().enumerate().map(|(j, u)| f64::from(weight[j * cols + col]) * f64::from(*u)).sum();
+        let y = y + bias.map_or(0.0, |b| f64::from(b[col]));
+        self.store(o.out, row, col, (f64::from(c) * y) as f32);
         Ok(())
     }
 

@@ -96,7 +96,21 @@ pub(super) fn project(x: &[f32], weight: &[f32], bias: Option<&[f32]>, n: usize)
     (dot(x, &weight[n * k..][..k]) + bias.map_or(0.0, |b| f64::from(b[n]))) as f32
 }
 
-pub(super) fn norm_row(row: &mut [f32], params: &NormParams) -> Result<()> {
+/// Normalises a head and rotates it by `angles`: cosines, then sines.
+pub(super) fn turn_head(head: &mut [f32], norm: &Option<NormParams>, angles: &[f32]) -> Result<()> {
+    if let Some(params) = norm {
+        norm_row(head, params)?;
+    }
+    let half = head.len() / 2;
+    for i in 0..half {
+        let (a, b, cos, sin) = (head[i], head[half + i], angles[i], angles[half + i]);
+        head[i] = a * cos - b * sin;
+        head[half + i] = b * cos + a * sin;
+    }
+    Ok(())
+}
+
+fn norm_row(row: &mut [f32], params: &NormParams) -> Result<()> {
     let (weight, n) = (values(&params.weight)?, row.len() as f64);
     let mean = match params.kind {
         NormKind::Layer => row.iter().map(|v| f64::from(*v)).sum::<f64>() / n,
@@ -195,19 +209,18 @@ impl Scope<'_> {
     }
 
     fn rope(&mut self, o: &Rope) -> Result<()> {
-        let ((rows, _), half, table) = (self.shape(o.x), o.head_dim / 2, values(&o.table)?);
+        let ((rows, _), d, table) = (self.shape(o.x), o.head_dim, values(&o.table)?);
         for row in 0..rows {
             let position = self.integers[o.tokens.index()][row * 4 + 1] as usize;
-            let Some(angles) = table.get(position * o.head_dim..(position + 1) * o.head_dim) else {
+            let Some(angles) = table.get(position * d..(position + 1) * d) else {
                 let limit = o.table.rows();
                 return Err(Error::Input(format!("position {position} in a RoPE table of {limit}")));
             };
-            for head in 0..o.heads {
-                for i in 0..half {
-                    let (a, b) = (head * o.head_dim + i, head * o.head_dim + half + i);
-                    let (x, y) = (self.row(o.x, row)[a], self.row(o.x, row)[b]);
-                    self.store(o.x, row, a, x * angles[i] - y * angles[half + i]);
-                    self.store(o.x, row, b, y * angles[i] + x * angles[half + i]);
+            for head in 0..o.heads + o.kv_heads {
+                let mut v = self.row(o.x, row)[head * d..][..d].to_vec();
+                turn_head(&mut v, if head < o.heads { &o.q_norm } else { &o.k_norm }, angles)?;
+                for (i, v) in v.into_iter().enumerate() {
+                    self.store(o.x, row, head * d + i, v);
                 }
             }
         }
@@ -225,7 +238,10 @@ impl Scope<'_> {
                 let kv_head = head / (o.heads / o.kv_heads);
                 let (k_col, v_col) = ((o.heads + kv_head) * d, (o.heads + o.kv_heads + kv_head) * d);
                 let q = self.row(o.qkv, i)[head * d..][..d].to_vec();
-                let seen = (start..end).filter(|j| o.window.is_none_or(|w| i.abs_diff(*j) <= w));
+                let seen = (start..end).filter(|j| {
+                    let [before, after] = o.reach();
+                    (if *j > i { after } else { before }).is_none_or(|w| i.abs_diff(*j) <= w)
+                });
                 let mut scores: Vec<(usize, f64)> = Vec::new();
                 for j in seen {
                     let mut score = dot(&q, &self.row(o.qkv, j)[k_col..][..d]) * f64::from(o.scale);

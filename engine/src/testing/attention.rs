@@ -1,4 +1,4 @@
-//! Cases of attention: mixed lengths, grouped heads, windows, relative biases, small tiles.
+//! Cases of attention: mixed lengths, grouped heads, windows, causality, relative biases, small tiles.
 
 use alloc::{format, vec, vec::Vec};
 
@@ -20,6 +20,7 @@ struct Options {
     kv_heads: usize,
     head_dim: usize,
     window: Option<usize>,
+    causal: bool,
     /// R of a `[heads, 2R + 1]` table.
     radius: Option<usize>,
     tile: usize,
@@ -36,6 +37,7 @@ impl Options {
             kv_heads,
             head_dim,
             window: None,
+            causal: false,
             radius: None,
             tile: ATTENTION_TILE,
             spread: 1.0,
@@ -74,6 +76,8 @@ fn options(full: bool) -> Vec<Options> {
         list.push(Options { radius: Some(radius), ..mixed.clone() });
     }
     list.push(Options { window: Some(3), radius: Some(2), ..mixed.clone() });
+    list.push(Options { causal: true, spare: 2, ..mixed.clone() });
+    list.push(Options { causal: true, window: Some(3), radius: Some(2), tile: 4, ..mixed.clone() });
     // Tiles may be smaller than the largest.
     list.push(Options { tile: 4, ..mixed.clone() });
     list.push(Options { kv_heads: 1, ..mixed.clone() });
@@ -94,6 +98,8 @@ fn options(full: bool) -> Vec<Options> {
             list.push(Options { spare: 67, ..base.clone() });
             list.push(Options { window: Some(64), ..base.clone() });
             list.push(Options { window: Some(8), spare: 3, ..base.clone() });
+            list.push(Options { causal: true, ..base.clone() });
+            list.push(Options { causal: true, window: Some(64), spare: 3, ..base.clone() });
             list.push(Options { radius: Some(128), ..base });
         }
         list.push(Options::new(&[3; 40], 12, 12, 32));
@@ -176,6 +182,7 @@ fn graph(
         head_dim: o.head_dim,
         scale: 1.0 / libm::sqrtf(o.head_dim as f32),
         window: o.window,
+        causal: o.causal,
         bias,
         out,
     }))?;

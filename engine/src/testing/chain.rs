@@ -70,7 +70,16 @@ fn layers(b: &mut Builder, act: DType, pre_norm: bool) -> Result<()> {
         let source = if pre_norm { normed(b, x, act, h)? } else { x };
         let qkv = b.internal("qkv", act, Count::Tokens, 3 * h);
         linear(b, source, qkv, (h, 3 * h), Activation::None, None)?;
-        b.push(Op::Rope(Rope { x: qkv, tokens, table: rope.clone(), heads: 2 * heads, head_dim: d }))?;
+        b.push(Op::Rope(Rope {
+            x: qkv,
+            tokens,
+            q_norm: None,
+            k_norm: None,
+            table: rope.clone(),
+            heads,
+            kv_heads: heads,
+            head_dim: d,
+        }))?;
         let attended = b.internal("attended", act, Count::Tokens, h);
         let scale = 0.25;
         b.push(Op::Attention(Attention {
@@ -81,6 +90,7 @@ fn layers(b: &mut Builder, act: DType, pre_norm: bool) -> Result<()> {
             head_dim: d,
             scale,
             window: None,
+            causal: false,
             bias: None,
             out: attended,
         }))?;

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     Result,
     op::{
-        Activation, CachedAttention, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Norm, NormKind,
-        NormParams, Normalize, Op, Route, Scoring, ShortConv, StoreKv,
+        Activation, CachedAttention, ConvRows, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Norm,
+        NormKind, NormParams, Normalize, Op, Route, Scoring, ShortConv, StoreKv,
     },
     program::{BufferId, Count},
     quant::q8,
@@ -351,7 +351,8 @@ fn convolve(b: &mut Builder, o: &Convolve) -> Result<()> {
     let weight = b.weight_from(Format::F32, WeightUse::Vector, (o.taps, cols), &values)?;
     let result = b.result(out, Count::Tokens, cols);
     b.scale_at_least(1.0);
-    b.push(Op::ShortConv(ShortConv { bcx, tokens, spans: None, weight, bias: None, state, out: result }))?;
+    let rows = ConvRows::Slots { tokens, spans: None, state };
+    b.push(Op::ShortConv(ShortConv { bcx, rows, weight, bias: None, out: result }))?;
     b.read_back(out, Count::Tokens, cols, result)
 }
 

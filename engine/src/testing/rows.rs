@@ -281,16 +281,44 @@ pub fn pool(suite: &Suite, all: &mut Vec<Case>) {
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+struct RopeCase {
+    rows: usize,
+    /// Of queries and keys.
+    heads: [usize; 2],
+    head_dim: usize,
+    /// Heads in the buffer.
+    total: usize,
+    norms: [bool; 2],
+}
+
 pub fn rope(suite: &Suite, all: &mut Vec<Case>) {
-    // Rows, heads turned, head_dim, heads in the buffer.
-    let mut layouts = vec![(1, 1, 8, 1), (3, 2, 16, 3), (17, 3, 32, 5), (5, 2, 64, 6)];
-    if suite.full {
-        layouts.extend([(65, 4, 64, 6), (130, 2, 128, 4), (64, 24, 64, 36)]);
+    let layout = |rows, heads, head_dim, total| RopeCase { rows, heads, head_dim, total, norms: [false; 2] };
+    let mut layouts = vec![
+        layout(1, [1, 0], 8, 1),
+        layout(3, [2, 0], 16, 3),
+        layout(17, [2, 1], 32, 5),
+        layout(5, [1, 1], 64, 6),
+        layout(2, [2, 1], 80, 4),
+        layout(2, [1, 1], 256, 3),
+    ];
+    for norms in [[true, true], [true, false], [false, true]] {
+        layouts.push(RopeCase { norms, ..layout(7, [4, 2], 24, 8) });
+        layouts.push(RopeCase { norms, ..layout(5, [2, 1], 64, 4) });
     }
-    for (rows, heads, head_dim, total) in layouts {
+    if suite.full {
+        layouts.extend([
+            layout(65, [4, 0], 64, 6),
+            layout(130, [1, 1], 128, 4),
+            layout(64, [12, 12], 64, 36),
+        ]);
+        layouts.push(RopeCase { norms: [true, true], ..layout(65, [16, 8], 64, 32) });
+    }
+    for case in layouts {
         for spare in [0, 5] {
+            let RopeCase { rows, heads: [heads, kv_heads], head_dim, total, norms } = case;
             let x = suite.preferred();
-            let name = format!("rope {rows}+{spare} rows, {heads} of {total} heads of {head_dim} {x:?}");
+            let name = format!("rope {case:?} and {spare} spare rows {x:?}");
             let tolerance = suite.tolerance(Work::Rows, x, x);
             all.push(Case::new(name, Sizes::rows(rows, spare), tolerance, move |b| {
                 let (entries, cols) = (23, total * head_dim);
@@ -307,7 +335,13 @@ pub fn rope(suite: &Suite, all: &mut Vec<Case>) {
                 let table: Vec<f32> = (0..entries * head_dim).map(angle).collect();
                 let table = b.angles((entries, head_dim), &table)?;
                 let x_buffer = b.uniform(x, Count::Tokens, cols, 2.0)?;
-                b.push(Op::Rope(Rope { x: x_buffer, tokens, table, heads, head_dim }))?;
+                let mut norm = |used: bool, eps: f32| -> Result<Option<NormParams>> {
+                    let weight = b.vector(1, head_dim, 1.0)?;
+                    Ok(used.then_some(NormParams { kind: NormKind::Rms, weight, eps }))
+                };
+                let (q_norm, k_norm) = (norm(norms[0], 1e-6)?, norm(norms[1], 0.3)?);
+                let op = Rope { x: x_buffer, tokens, q_norm, k_norm, table, heads, kv_heads, head_dim };
+                b.push(Op::Rope(op))?;
                 let out = b.output(Count::Tokens, cols, None);
                 b.push(Op::Normalize(Normalize { x: x_buffer, unit: false, out }))
             }));

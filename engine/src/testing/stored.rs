@@ -4,12 +4,12 @@ use alloc::{format, vec, vec::Vec};
 
 use super::{
     Case, Suite, Work,
-    build::{Builder, Sizes},
+    build::{Builder, Sizes, tiles},
     states::{After, Pages, Run, singles, spans, token_rows},
 };
 use crate::{
     Result,
-    op::{NormKind, NormParams, Normalize, Op, ShortConv, StoreKv},
+    op::{ATTENTION_TILE, ConvRows, NormKind, NormParams, Normalize, Op, ShortConv, StoreKv},
     program::Count,
     tensor::{DType, Format, Weight, WeightUse},
 };
@@ -104,15 +104,38 @@ fn store_graph(b: &mut Builder, o: &Store, x: DType, cache: DType) -> Result<()>
     b.push(Op::Normalize(Normalize { x: qkv, unit: false, out }))
 }
 
+/// How a convolution's rows come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Come {
+    /// One of each slot.
+    Singles,
+    Spans,
+    /// The runs are whole sequences, in tiles of at most so many rows; and taps ahead.
+    Sequences {
+        tile: usize,
+        ahead: usize,
+    },
+}
+
 #[derive(Debug, Clone)]
 struct Conv {
     runs: Vec<Run>,
-    /// Rows come as spans; else one of each slot.
-    spans: bool,
+    come: Come,
     taps: usize,
     cols: usize,
     bias: bool,
     spare: usize,
+}
+
+impl Conv {
+    /// Of whole sequences.
+    fn tiles(&self) -> Vec<[u32; 4]> {
+        let lens: Vec<usize> = self.runs.iter().map(|run| run.rows as usize).collect();
+        match self.come {
+            Come::Sequences { tile, .. } => tiles(&lens, tile),
+            _ => Vec::new(),
+        }
+    }
 }
 
 pub fn short_conv(suite: &Suite, all: &mut Vec<Case>) {
@@ -120,30 +143,55 @@ pub fn short_conv(suite: &Suite, all: &mut Vec<Case>) {
     // Shorter than what is kept, at the start and later; longer; a single row.
     let mixed = vec![run(3, 0, 1), run(1, 9, 2), run(4, 0, 7), run(0, 1, 5), run(5, 40, 1), run(2, 2, 1)];
     let decode = singles(&[(2, 0), (4, 1), (0, 2), (1, 77), (5, 3)]);
-    let base = Conv { runs: mixed, spans: true, taps: 3, cols: 12, bias: false, spare: 0 };
+    let base = Conv { runs: mixed, come: Come::Spans, taps: 3, cols: 12, bias: false, spare: 0 };
     let mut list = Vec::new();
     for taps in [2, 3, 4, 8] {
         for bias in [false, true] {
             list.push(Conv { taps, bias, spare: 2, ..base.clone() });
-            list.push(Conv { taps, bias, runs: decode.clone(), spans: false, ..base.clone() });
+            list.push(Conv { taps, bias, runs: decode.clone(), come: Come::Singles, ..base.clone() });
+            let come = Come::Sequences { tile: 4, ahead: taps / 2 };
+            list.push(Conv { taps, bias, come, spare: 2, ..base.clone() });
         }
     }
+    for ahead in 0..3 {
+        // Tiles that end before their sequence does.
+        let come = Come::Sequences { tile: ATTENTION_TILE, ahead };
+        list.push(Conv {
+            cols: 36,
+            come,
+            runs: vec![run(0, 0, 3), run(0, 0, 70), run(0, 0, 2)],
+            ..base.clone()
+        });
+    }
+    let come = Come::Sequences { tile: ATTENTION_TILE, ahead: 1 };
+    list.push(Conv { cols: 4, come, runs: vec![run(0, 0, 1)], ..base.clone() });
+    list.push(Conv { cols: 96, come, spare: 3, ..base.clone() });
     list.push(Conv { cols: 4, runs: vec![run(0, 0, 1)], ..base.clone() });
     list.push(Conv { cols: 68, runs: vec![run(1, 5, 70)], spare: 1, ..base.clone() });
-    list.push(Conv { cols: 260, runs: decode.clone(), spans: false, bias: true, spare: 7, ..base.clone() });
+    list.push(Conv {
+        cols: 260,
+        runs: decode.clone(),
+        come: Come::Singles,
+        bias: true,
+        spare: 7,
+        ..base.clone()
+    });
     list.push(Conv { cols: 96, spare: 2, ..base.clone() });
-    list.push(Conv { cols: 320, runs: decode.clone(), spans: false, spare: 1, ..base.clone() });
+    list.push(Conv { cols: 320, runs: decode.clone(), come: Come::Singles, spare: 1, ..base.clone() });
     if suite.full {
         list.push(Conv { cols: 1024, runs: vec![run(0, 0, 130), run(3, 64, 65)], ..base.clone() });
-        list.push(Conv { cols: 2048, runs: decode, spans: false, ..base });
+        list.push(Conv { cols: 2048, runs: decode, come: Come::Singles, ..base.clone() });
+        list.push(Conv { cols: 1024, come, runs: vec![run(0, 0, 130), run(0, 0, 65)], spare: 70, ..base });
     }
     for options in list {
         for (x, out) in suite.pairs_to_factors(options.cols) {
             let name = format!("short_conv {options:?} {x:?}->{out:?}");
             let tolerance = suite.tolerance(Work::Rows, x, out);
             let rows = options.runs.iter().map(|r| r.rows as usize).sum();
-            let real = [rows, options.runs.len(), 1];
-            let sizes = Sizes { bucket: [rows + options.spare, real[1] + options.spare, 1], real };
+            let tiles = options.tiles().len().max(1);
+            let real = [rows, options.runs.len(), tiles];
+            let bucket = [rows + options.spare, real[1] + options.spare, tiles + options.spare];
+            let sizes = Sizes { bucket, real };
             let options = options.clone();
             all.push(Case::new(name, sizes, tolerance, move |b| conv_graph(b, &options, x, out)));
         }
@@ -151,17 +199,22 @@ pub fn short_conv(suite: &Suite, all: &mut Vec<Case>) {
 }
 
 fn conv_graph(b: &mut Builder, o: &Conv, x: DType, out: DType) -> Result<()> {
-    // A slot that no row is of keeps what it has.
-    let slots = 7;
-    let before = b.random.values(slots * (o.taps - 1) * o.cols, 0.0, 1.0);
-    let state = b.state("conv", DType::F32, o.cols, &before, After::Compared)?;
-    let tokens = b.tokens(&token_rows(&o.runs));
-    let spans = o.spans.then(|| b.ranges(&spans(&o.runs)));
+    let rows = if let Come::Sequences { tile, ahead } = o.come {
+        ConvRows::Sequences { tiles: b.tile_rows(&o.tiles(), tile), ahead }
+    } else {
+        // A slot that no row is of keeps what it has.
+        let slots = 7;
+        let before = b.random.values(slots * (o.taps - 1) * o.cols, 0.0, 1.0);
+        let state = b.state("conv", DType::F32, o.cols, &before, After::Compared)?;
+        let tokens = b.tokens(&token_rows(&o.runs));
+        let spans = (o.come == Come::Spans).then(|| b.ranges(&spans(&o.runs)));
+        ConvRows::Slots { tokens, spans, state }
+    };
     let bcx = b.uniform(x, Count::Tokens, 3 * o.cols, 1.5)?;
     let values = b.random.values(o.taps * o.cols, 0.0, 1.0);
     let weight = b.weight_from(Format::F32, WeightUse::Vector, (o.taps, o.cols), &values)?;
     let bias = if o.bias { Some(b.vector(1, o.cols, 0.5)?) } else { None };
     let result = b.result(out, Count::Tokens, o.cols);
-    b.push(Op::ShortConv(ShortConv { bcx, tokens, spans, weight, bias, state, out: result }))?;
+    b.push(Op::ShortConv(ShortConv { bcx, rows, weight, bias, out: result }))?;
     b.read_back(out, Count::Tokens, o.cols, result)
 }

@@ -215,7 +215,7 @@ fn an_honest_wrapper_passes() {
 
 #[test]
 fn every_option_matters() {
-    let faults: [(&str, Fault); 22] = [
+    let faults: [(&str, Fault); 25] = [
         ("embed", |op| {
             if let Op::Embed(o) = op
                 && o.tables.len() > 1
@@ -292,6 +292,21 @@ fn every_option_matters() {
         ("rope", |op| {
             if let Op::Rope(o) = op {
                 o.heads -= 1;
+            }
+        }),
+        ("rope", |op| {
+            if let Op::Rope(o) = op {
+                o.q_norm = None;
+            }
+        }),
+        ("rope", |op| {
+            if let Op::Rope(o) = op {
+                core::mem::swap(&mut o.q_norm, &mut o.k_norm);
+            }
+        }),
+        ("attention", |op| {
+            if let Op::Attention(o) = op {
+                o.causal = false;
             }
         }),
         ("attention", |op| {

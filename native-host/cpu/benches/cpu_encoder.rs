@@ -329,6 +329,7 @@ impl Buffers {
             head_dim: HIDDEN / HEADS,
             scale: 1.0 / ((HIDDEN / HEADS) as f32).sqrt(),
             window: None,
+            causal: false,
             bias: None,
             out: self.mixed,
         })

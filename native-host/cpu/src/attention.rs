@@ -34,7 +34,8 @@ pub struct Attention<'a> {
     pub columns: [usize; 3],
     pub head_dim: usize,
     pub scale: f32,
-    pub window: Option<usize>,
+    /// How far keys before and after a query are seen; `None`: to the end of the sequence.
+    pub reach: [Option<usize>; 2],
     pub bias: Option<Bias<'a>>,
     /// First and past-the-end query row, then those of the sequence.
     pub tile: [usize; 4],
@@ -102,10 +103,9 @@ impl Kernel for Attention<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let [first, last, start, end] = self.tile;
-        let (from, to) = match self.window {
-            Some(window) => (start.max(first.saturating_sub(window)), end.min(last.saturating_add(window))),
-            None => (start, end),
-        };
+        let [before, after] = self.reach;
+        let from = before.map_or(start, |before| start.max(first.saturating_sub(before)));
+        let to = after.map_or(end, |after| end.min(last.saturating_add(after)));
         let shape = Shape {
             queries: last - first,
             width: (last - first).next_multiple_of(S::LANES),
@@ -202,15 +202,18 @@ impl Attention<'_> {
         }
     }
 
-    /// Masks the scores of keys outside the queries' windows.
+    /// Masks the scores of keys outside the queries' reach.
     #[inline(always)]
     fn mask(&self, parts: &mut Parts<'_>, shape: &Shape, key: usize, keys: usize) {
-        let Some(window) = self.window else { return };
+        if self.reach == [None, None] {
+            return;
+        }
+        let [before, after] = self.reach.map(|reach| reach.unwrap_or(usize::MAX));
         let first = self.tile[0];
         for row in 0..keys {
             let scores = &mut parts.scores[row * shape.width..][..shape.width];
-            let seen_from = (key + row).saturating_sub(window).saturating_sub(first).min(shape.width);
-            let seen_to = (key + row).saturating_add(window).saturating_add(1).saturating_sub(first);
+            let seen_from = (key + row).saturating_sub(after).saturating_sub(first).min(shape.width);
+            let seen_to = (key + row).saturating_add(before).saturating_add(1).saturating_sub(first);
             scores[..seen_from].fill(MASKED);
             scores[seen_to.min(shape.width)..].fill(MASKED);
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use inferencelayer_engine::{
     Error, Result,
     op::{
-        Activation, CachedAttention, ExpertGatedLinear, ExpertLinear, NormParams, Op, Route, Sample,
-        ShortConv, StoreKv,
+        Activation, CachedAttention, ConvRows, ExpertGatedLinear, ExpertLinear, NormParams, Op, Route,
+        Sample, ShortConv, StoreKv,
     },
     program::{BufferId, BufferSpec, Program, Role},
     tensor::{DType, Weight},
@@ -20,8 +20,8 @@ use super::{
     plan::LINE,
     sample,
     step::{
-        AttentionStep, CachedStep, ChooseStep, ConvStep, ExpertKind, ExpertStep, Home, LinearStep, Lowered,
-        NormStep, Place, SampleStep, Step, StoreStep,
+        AttentionStep, CachedStep, ChooseStep, ConvPlaces, ConvStep, ExpertKind, ExpertStep, Home, LinearStep,
+        Lowered, NormStep, Place, RopeStep, SampleStep, Step, StoreStep,
     },
     table::{Table, Values},
     weight::{Kept, kept},
@@ -123,7 +123,16 @@ impl Lowering<'_> {
                 }
                 let (x, tokens, table) = (self.place(o.x), self.index(o.tokens)?, o.table.clone());
                 self.entries(tokens, 1, &table, x);
-                Step::Rope { x, tokens, table, heads: o.heads, head_dim: o.head_dim }
+                Step::Rope(RopeStep {
+                    x,
+                    tokens,
+                    q_norm: o.q_norm.as_ref().map(|n| self.norm(n)).transpose()?,
+                    k_norm: o.k_norm.as_ref().map(|n| self.norm(n)).transpose()?,
+                    table,
+                    heads: o.heads,
+                    kv_heads: o.kv_heads,
+                    head_dim: o.head_dim,
+                })
             }
             Op::Attention(o) => {
                 if let Some(bias) = &o.bias {
@@ -139,7 +148,7 @@ impl Lowering<'_> {
                     kv_heads: o.kv_heads,
                     head_dim: o.head_dim,
                     scale: o.scale,
-                    window: o.window,
+                    reach: o.reach(),
                     bias: o.bias.clone(),
                     out: self.place(o.out),
                 })
@@ -305,13 +314,24 @@ impl Lowering<'_> {
         if let Some(bias) = &o.bias {
             self.vector(bias)?;
         }
-        let (bcx, tokens, state) = (self.place(o.bcx), self.index(o.tokens)?, self.place(o.state));
-        let spans = o.spans.map(|s| self.index(s)).transpose()?;
-        let slots = state.rows / (o.weight.rows() - 1);
-        self.check(Check::Spans { tokens, spans, slots, like: bcx });
+        let bcx = self.place(o.bcx);
+        let rows = match o.rows {
+            ConvRows::Slots { tokens, spans, state } => {
+                let (tokens, state) = (self.index(tokens)?, self.place(state));
+                let spans = spans.map(|s| self.index(s)).transpose()?;
+                let slots = state.rows / (o.weight.rows() - 1);
+                self.check(Check::Spans { tokens, spans, slots, like: bcx });
+                ConvPlaces::Slots { tokens, spans, state }
+            }
+            ConvRows::Sequences { tiles, ahead } => {
+                let tiles = self.index(tiles)?;
+                self.check(Check::Tiles { tiles, qkv: bcx });
+                ConvPlaces::Sequences { tiles, ahead }
+            }
+        };
         let out = self.staged_for(o.out);
         let (weight, bias) = (o.weight.clone(), o.bias.clone());
-        let step = ConvStep { bcx, tokens, spans, weight, bias, state, out };
+        let step = ConvStep { bcx, rows, weight, bias, out };
         self.then_round(Step::ShortConv(step), out, o.out)
     }
 

@@ -183,16 +183,19 @@ impl Kernel for Embed<'_> {
     }
 }
 
-/// Rotates the pairs `(i, i + d/2)` of the first `heads` heads in place.
+/// Normalises the first heads and rotates their pairs `(i, i + d/2)`, in place.
 pub struct Rope<'a> {
     /// `[rows, cols]`
     pub x: *mut f32,
     pub cols: usize,
     /// `[rows, 4]`, the position in field 1.
     pub tokens: &'a [u32],
+    pub q_norm: Option<NormRef<'a>>,
+    pub k_norm: Option<NormRef<'a>>,
     /// `[positions, head_dim]`: cosines, then sines.
     pub table: &'a [f32],
     pub heads: usize,
+    pub kv_heads: usize,
     pub head_dim: usize,
     pub rows: Range<usize>,
 }
@@ -205,7 +208,12 @@ impl Kernel for Rope<'_> {
             let values = unsafe { row_mut(self.x, row, self.cols) };
             let position = self.tokens[row * 4 + 1] as usize;
             let angles = &self.table[position * self.head_dim..][..self.head_dim];
-            for head in values[..self.heads * self.head_dim].chunks_exact_mut(self.head_dim) {
+            let turned = &mut values[..(self.heads + self.kv_heads) * self.head_dim];
+            for (at, head) in turned.chunks_exact_mut(self.head_dim).enumerate() {
+                let norm = if at < self.heads { &self.q_norm } else { &self.k_norm };
+                if let Some(norm) = norm {
+                    norm.apply(s, head);
+                }
                 rotate(s, head, angles);
             }
         }

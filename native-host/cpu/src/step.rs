@@ -61,9 +61,23 @@ pub struct AttentionStep {
     pub kv_heads: usize,
     pub head_dim: usize,
     pub scale: f32,
-    pub window: Option<usize>,
+    /// How far keys before and after a query are seen.
+    pub reach: [Option<usize>; 2],
     pub bias: Option<Weight>,
     pub out: Place,
+}
+
+/// Heads that are normalised and rotated in place.
+#[derive(Debug)]
+pub struct RopeStep {
+    pub x: Place,
+    pub tokens: Place,
+    pub q_norm: Option<NormStep>,
+    pub k_norm: Option<NormStep>,
+    pub table: Weight,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
 }
 
 /// What stores keys and values.
@@ -96,15 +110,20 @@ pub struct CachedStep {
     pub out: Place,
 }
 
+/// What the rows of a short convolution are.
+#[derive(Debug, Clone, Copy)]
+pub enum ConvPlaces {
+    Slots { tokens: Place, spans: Option<Place>, state: Place },
+    Sequences { tiles: Place, ahead: usize },
+}
+
 /// A short convolution.
 #[derive(Debug)]
 pub struct ConvStep {
     pub bcx: Place,
-    pub tokens: Place,
-    pub spans: Option<Place>,
+    pub rows: ConvPlaces,
     pub weight: Weight,
     pub bias: Option<Weight>,
-    pub state: Place,
     pub out: Place,
 }
 
@@ -193,13 +212,7 @@ pub enum Step {
         out: Place,
     },
     Linear(LinearStep),
-    Rope {
-        x: Place,
-        tokens: Place,
-        table: Weight,
-        heads: usize,
-        head_dim: usize,
-    },
+    Rope(RopeStep),
     Attention(AttentionStep),
     StoreKv(StoreStep),
     Cached(CachedStep),
@@ -241,7 +254,7 @@ impl Step {
             Step::ToQ8 { .. } => "to_q8",
             Step::Linear(step) if step.gated => "gated_linear",
             Step::Linear(_) => "linear",
-            Step::Rope { .. } => "rope",
+            Step::Rope(_) => "rope",
             Step::Attention(_) => "attention",
             Step::StoreKv(_) => "store_kv",
             Step::Cached(_) => "cached_attention",

@@ -297,8 +297,11 @@ impl Problem {
             Problem::Rope(a) => Op::Rope(op::Rope {
                 x,
                 tokens: index,
+                q_norm: None,
+                k_norm: None,
                 table: h.weights[0].clone(),
                 heads: a.heads,
+                kv_heads: 0,
                 head_dim: a.head_dim,
             }),
             Problem::Attention(a) => Op::Attention(op::Attention {
@@ -309,6 +312,7 @@ impl Problem {
                 head_dim: a.head_dim,
                 scale: 1.0 / (a.head_dim as f32).sqrt(),
                 window: a.window.map(|w| w as usize),
+                causal: false,
                 bias: h.weights.first().cloned(),
                 out: h.out,
             }),

@@ -16,11 +16,15 @@ pub fn attention(l: &Lowering<'_>, o: &Attention) -> Result<Vec<Dispatch>> {
         && l.word(o.qkv) == "f16"
         && matches!(o.head_dim, 32 | 64 | 128)
         && o.window.is_none_or(|w| w < 1 << 31);
+    let narrow = o.reach().iter().any(Option::is_some);
+    // To the end of the sequence; with another limit, as far as that kernel can add to a row.
+    let all = if coop { (1 << 31) - 1 } else { u32::MAX };
+    let [before, after] = o.reach().map(|reach| reach.map_or(all, |w| w as u32));
     let coop_definitions = define(&[
         ("Y", l.word(o.out)),
         ("HEAD_DIM", &format!("{}", o.head_dim)),
         ("BIAS", &flag(o.bias.is_some())),
-        ("WINDOW", &flag(o.window.is_some())),
+        ("WINDOW", &flag(narrow)),
     ]);
     let definitions = define(&[
         ("X", l.word(o.qkv)),
@@ -36,7 +40,8 @@ pub fn attention(l: &Lowering<'_>, o: &Attention) -> Result<Vec<Dispatch>> {
         l.cols4(o.qkv),
         heads * d4,
         (heads + kv_heads) * d4,
-        o.window.map_or(u32::MAX, |w| w as u32),
+        before,
+        after,
         o.bias.as_ref().map_or(0, |b| b.cols() as u32 / 2),
         o.scale.to_bits(),
     ];

@@ -198,7 +198,7 @@ pub fn takes_conv(l: &Lowering<'_>, call: &Call<'_>, o: &Linear, conv: &ShortCon
     let together = Product::of(l, &Call { conv: Some(conv), ..*call });
     plain
         && conv.bcx == o.out
-        && conv.spans.is_none()
+        && conv.singles().is_some()
         && l.word(o.out) == "f32"
         && l.features.barriers
         && whole(&o.weight).is_ok()
@@ -264,9 +264,11 @@ fn dispatches(l: &Lowering<'_>, p: &Product<'_>, norm: Option<&Norm>) -> Result<
         bindings.extend(p.residual.map(Binding::Buffer));
         let logits_bytes = |columns: u32| u64::from(rows * columns.next_multiple_of(4)) * 4;
         bindings.push(p.out.map_or_else(|| Binding::Scratch(logits_bytes(task.n)), Binding::Buffer));
-        if let Some(conv) = p.conv {
+        if let Some(conv) = p.conv
+            && let Some([tokens, state]) = conv.singles()
+        {
             let taps = bind_f32(&conv.weight)?;
-            bindings.extend([Binding::Buffer(conv.tokens), taps, Binding::Buffer(conv.state)]);
+            bindings.extend([Binding::Buffer(tokens), taps, Binding::Buffer(state)]);
         }
         let grid = shape.grid(rows, n);
         let grid = held.map_or(grid, |held| held.grid(grid));

@@ -116,7 +116,7 @@ impl Lowering<'_> {
             Op::Norm(o) => rows::norm(self, o),
             Op::Linear(o) => linear::linear(self, o),
             Op::GatedLinear(o) => linear::gated_linear(self, o),
-            Op::Rope(o) => rows::rope(self, o),
+            Op::Rope(o) => stored::rope(self, o),
             Op::Attention(o) => attention::attention(self, o),
             Op::Pool(o) => rows::pool(self, o),
             Op::Normalize(o) => rows::normalize(self, o),

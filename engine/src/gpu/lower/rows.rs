@@ -1,15 +1,15 @@
-//! Ops that work row by row: embed, norm, rope, pool, normalize.
+//! Ops that work row by row: embed, norm, pool, normalize.
 
 use alloc::{format, vec, vec::Vec};
 
 use super::{
     Binding, Dispatch, Lowering, bind, define, dispatch, flag, fold, has_bias, norm_word, one, storage,
-    weight_word, whole,
+    weight_word,
 };
 use crate::{
     Error, Result,
     gpu::kernel,
-    op::{Embed, Norm, Normalize, Pool, PoolMode, Rope},
+    op::{Embed, Norm, Normalize, Pool, PoolMode},
     program::BufferId,
     tensor::DType,
 };
@@ -79,16 +79,6 @@ pub fn norm(l: &Lowering<'_>, o: &Norm) -> Result<Vec<Dispatch>> {
     let params = [l.cols4(o.x), has_bias(&o.params), o.params.eps.to_bits(), l.count(o.x), grid[0]];
     let bindings = vec![Binding::Buffer(o.x), bind(&o.params.weight)?, Binding::Buffer(o.out)];
     one(dispatch(&kernel::NORM, definitions, &params, bindings, grid))
-}
-
-pub fn rope(l: &Lowering<'_>, o: &Rope) -> Result<Vec<Dispatch>> {
-    whole(&o.table)?;
-    let half4 = o.head_dim as u32 / 8;
-    let threads = l.rows(o.x) * o.heads as u32 * half4;
-    let grid = fold(threads.div_ceil(64));
-    let params = [l.cols4(o.x), o.heads as u32, half4, grid[0]];
-    let bindings = vec![Binding::Buffer(o.tokens), bind(&o.table)?, Binding::Buffer(o.x)];
-    one(dispatch(&kernel::ROPE, define(&[("X", l.word(o.x))]), &params, bindings, grid))
 }
 
 pub fn pool(l: &Lowering<'_>, o: &Pool) -> Result<Vec<Dispatch>> {

@@ -143,6 +143,7 @@ impl Reader<'_> {
             norm_eps: self.metadata.positive(&self.key("attention.layer_norm_rms_epsilon"))?,
             rope: self.rope()?,
             tied: self.file.tensor("output.weight").is_none(),
+            bidirectional: false,
             interleaved: self.traits.interleaved,
             names: self.names(&layers),
             layers,

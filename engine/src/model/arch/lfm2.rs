@@ -1,4 +1,5 @@
-//! LFM2: short convolutions and attention in turns; LFM2-MoE has experts in all but the first layers.
+//! LFM2: short convolutions and attention in turns; LFM2-MoE has experts in all but the first layers. The family's
+//! encoders are bidirectional and share all else.
 
 use alloc::{format, string::String, vec::Vec};
 
@@ -55,10 +56,19 @@ pub fn read(config: &Config) -> Result<DecoderConfig> {
         norm_eps: config.opt_positive("norm_eps")?.unwrap_or(1e-5),
         rope: decoder::rope(config, 1e6)?,
         tied,
+        bidirectional: bidirectional(config)?,
         interleaved: false,
         names: names(&layers),
         layers,
     })
+}
+
+/// Whether this is one of the family's encoders. Their configurations are the decoders' but for the name of the class:
+/// `Lfm2BidirectionalModel`, or another with a head that is not read. Transformers has a `model_type` of its own for them.
+pub fn bidirectional(config: &Config) -> Result<bool> {
+    let classes = config.opt_strings("architectures")?.unwrap_or_default();
+    let own_type = config.string("model_type")? == "lfm2_bidirectional";
+    Ok(own_type || classes.iter().any(|class| class.starts_with("Lfm2Bidir")))
 }
 
 /// Which layers attend.

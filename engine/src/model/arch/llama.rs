@@ -35,6 +35,7 @@ pub fn read(config: &Config) -> Result<DecoderConfig> {
     if config.opt_bool("use_sliding_window")? == Some(true) {
         return Err(config.wrong("use_sliding_window", "is true, which is not supported"));
     }
+    refuse_bidirectional(config)?;
     let all_biases = config.opt_bool("attention_bias")?.unwrap_or(false);
     let mixer = Mixer::Attention {
         kv_heads: config.opt_count("num_key_value_heads", MAX_WIDTH)?.unwrap_or(heads),
@@ -64,10 +65,25 @@ pub fn read(config: &Config) -> Result<DecoderConfig> {
         norm_eps: config.positive("rms_norm_eps")?,
         rope: decoder::rope(config, 1e4)?,
         tied: config.opt_bool("tie_word_embeddings")?.unwrap_or(false),
+        bidirectional: false,
         interleaved: false,
         names: names(&layers),
         layers,
     })
+}
+
+/// Refuses encoders that are made of these decoders.
+fn refuse_bidirectional(config: &Config) -> Result<()> {
+    let classes = config.opt_strings("architectures")?.unwrap_or_default();
+    if let Some(class) = classes.iter().find(|class| class.contains("Bidirectional")) {
+        return Err(config.wrong("architectures", &format!("is `{class}`, which is not supported")));
+    }
+    for (key, causal) in [("is_causal", true), ("use_bidirectional_attention", false)] {
+        if config.opt_bool(key)? == Some(!causal) {
+            return Err(config.wrong(key, &format!("is {}; only causal models are supported here", !causal)));
+        }
+    }
+    Ok(())
 }
 
 fn experts(config: &Config) -> Result<FeedForward> {

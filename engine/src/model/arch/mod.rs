@@ -13,7 +13,7 @@ mod xlm_roberta;
 
 use alloc::{format, vec::Vec};
 
-use super::{EncoderConfig, LayerKind, config::Config, decoder::DecoderConfig};
+use super::{EncoderConfig, LayerKind, TextConfig, config::Config, decoder::DecoderConfig};
 use crate::Result;
 
 /// Largest sizes that are believed; beyond them a configuration is taken to be damaged.
@@ -37,8 +37,9 @@ const READERS: [(&str, Reader); 6] = [
 ];
 
 /// Decoders by `model_type`.
-const DECODERS: [(&str, DecoderReader); 6] = [
+const DECODERS: [(&str, DecoderReader); 7] = [
     ("lfm2", lfm2::read),
+    ("lfm2_bidirectional", lfm2::read),
     ("lfm2_moe", lfm2::read),
     ("llama", llama::read),
     ("qwen2", llama::read),
@@ -46,18 +47,27 @@ const DECODERS: [(&str, DecoderReader); 6] = [
     ("qwen3_moe", llama::read),
 ];
 
-/// Reads a decoder's `config.json`.
+/// Reads the `config.json` of a model that generates text.
 ///
 /// # Errors
-/// As [`read_encoder`].
+/// As [`read_encoder`]; for a bidirectional model too, which embeds.
 pub fn read_decoder(config: &Config) -> Result<DecoderConfig> {
+    let decoder = read_layers(config, "generate text")?;
+    if decoder.bidirectional {
+        let why = "is that of a bidirectional model, which embeds text and does not generate text";
+        let named = config.get("architectures").is_some();
+        return Err(config.wrong(if named { "architectures" } else { "model_type" }, why));
+    }
+    Ok(decoder)
+}
+
+/// Reads a decoder's `config.json`, to `do` something.
+fn read_layers(config: &Config, purpose: &str) -> Result<DecoderConfig> {
     let model_type = config.string("model_type")?;
     let Some((_, reader)) = DECODERS.iter().find(|(name, _)| *name == model_type) else {
         let known: Vec<&str> = DECODERS.iter().map(|(name, _)| *name).collect();
-        let why = format!(
-            "is `{model_type}`, which does not generate text here; supported are {}",
-            known.join(", ")
-        );
+        let why =
+            format!("is `{model_type}`, which does not {purpose} here; supported are {}", known.join(", "));
         return Err(config.wrong("model_type", &why));
     };
     let decoder = reader(config)?;
@@ -65,9 +75,14 @@ pub fn read_decoder(config: &Config) -> Result<DecoderConfig> {
     Ok(decoder)
 }
 
-/// Whether [`read_encoder`] knows this `model_type`.
-pub fn reads_encoders(model_type: &str) -> bool {
-    READERS.iter().any(|(name, _)| *name == model_type)
+/// Whether a `config.json` is that of a model that embeds and does nothing else.
+///
+/// # Errors
+/// `Config` if `model_type` is missing, or a value has another type.
+pub fn only_embeds(config: &Config) -> Result<bool> {
+    let model_type = config.string("model_type")?;
+    let encoder = READERS.iter().any(|(name, _)| *name == model_type);
+    Ok(encoder || model_type.starts_with("lfm2") && lfm2::bidirectional(config)?)
 }
 
 /// Whether [`read_decoder`] knows this `model_type`.
@@ -75,12 +90,24 @@ pub fn reads_decoders(model_type: &str) -> bool {
     DECODERS.iter().any(|(name, _)| *name == model_type)
 }
 
-/// The values of `model_type` that [`read_encoder`] knows.
+/// The values of `model_type` that [`read_text`] knows.
 pub fn supported() -> impl Iterator<Item = &'static str> {
-    READERS.iter().map(|(name, _)| *name)
+    READERS.iter().map(|(name, _)| *name).chain(DECODERS.iter().map(|(name, _)| *name))
 }
 
-/// Reads a `config.json`.
+/// Reads the `config.json` of a model that embeds: an encoder, or a decoder whose layers take whole sequences.
+///
+/// # Errors
+/// As [`read_encoder`].
+pub fn read_text(config: &Config) -> Result<TextConfig> {
+    let model_type = config.string("model_type")?;
+    if reads_decoders(&model_type) {
+        return Ok(TextConfig::Decoder(read_layers(config, "embed")?));
+    }
+    read_encoder(config).map(TextConfig::Encoder)
+}
+
+/// Reads an encoder's `config.json`.
 ///
 /// # Errors
 /// `Config`, naming the key: one that is missing, holds an impossible value, or a `model_type` that is unknown.

@@ -9,8 +9,8 @@ use alloc::{
 use core::ops::Range;
 
 use super::{
-    Decoder, DecoderConfig, ExpertNames, Experts, FeedForward, FeedForwardNames, FeedForwardWeights, Head,
-    Layer, Mixer, MixerNames, MixerWeights, Projection, RopeScaling, rope,
+    Decoder, DecoderConfig, ExpertNames, Experts, FeedForward, FeedForwardNames, FeedForwardWeights, Layer,
+    Mixer, MixerNames, MixerWeights, Projection, RopeScaling, rope,
 };
 use crate::{
     Error, Result,
@@ -30,6 +30,25 @@ impl Decoder {
         config: DecoderConfig,
         range: Range<usize>,
         context: usize,
+        loader: &mut Loader<'_>,
+    ) -> Result<Self> {
+        Self::load_parts(config, range, context, true, loader).await
+    }
+
+    /// Loads all layers and the final norm, without the head: what an embedding model is made of.
+    ///
+    /// # Errors
+    /// As [`Decoder::load_layers`].
+    pub async fn load_trunk(config: DecoderConfig, context: usize, loader: &mut Loader<'_>) -> Result<Self> {
+        let layers = 0..config.layers.len();
+        Self::load_parts(config, layers, context, false, loader).await
+    }
+
+    async fn load_parts(
+        config: DecoderConfig,
+        range: Range<usize>,
+        context: usize,
+        with_head: bool,
         loader: &mut Loader<'_>,
     ) -> Result<Self> {
         config.check()?;
@@ -53,26 +72,26 @@ impl Decoder {
         let rope = rope::table(&config.rope, &divisors, context, config.head_dim, loader.backend())?;
         let capabilities = loader.backend().capabilities().clone();
         let (first, last) = (range.start == 0, range.end == count);
+        let (tied, with_head) = (config.tied && with_head, last && with_head);
         let mut from = Modules { config: &config, prefix, loader };
         // A tied table is multiplied with too, so it is kept as a matrix.
-        let usage = if config.tied { WeightUse::Matrix } else { WeightUse::Table };
-        let table = if first || (last && config.tied) { Some(from.embedding(usage).await?) } else { None };
+        let usage = if tied { WeightUse::Matrix } else { WeightUse::Table };
+        let table = if first || (last && tied) { Some(from.embedding(usage).await?) } else { None };
         let mut layers = Vec::new();
         for at in range.clone() {
             layers.push(from.layer(at).await?);
         }
-        let head = if last {
-            let norm = from.norm(&config.names.final_norm, config.hidden).await?;
-            let matrix = match &table {
-                Some(table) if config.tied => table.clone(),
-                _ => from.head().await?,
-            };
-            Some(Head { norm, matrix })
-        } else {
-            None
+        let final_norm = match last {
+            true => Some(from.norm(&config.names.final_norm, config.hidden).await?),
+            false => None,
+        };
+        let head = match &table {
+            _ if !with_head => None,
+            Some(table) if tied => Some(table.clone()),
+            _ => Some(from.head().await?),
         };
         let embedding = table.filter(|_| first);
-        Ok(Decoder { config, range, context, capabilities, embedding, layers, head, rope })
+        Ok(Decoder { config, range, context, capabilities, embedding, layers, final_norm, head, rope })
     }
 }
 

@@ -1,4 +1,7 @@
 //! The one decoder: each layer is a mixer (attention or short convolution) and a feed-forward (dense or experts).
+//!
+//! Its layers go on from what caches keep, or take whole sequences and keep nothing, as embedding models do; some of
+//! these are bidirectional and do no other.
 
 mod caches;
 mod load;
@@ -11,7 +14,7 @@ use core::ops::Range;
 
 pub use caches::{CacheOptions, Caches};
 pub use names::{DecoderNames, ExpertNames, FeedForwardNames, MixerNames, SublayerNames};
-pub use record::{DecoderStage, Rows, Wanted};
+pub use record::{DecoderStage, Kept, Rows, Wanted};
 pub use rope::{RopeConfig, RopeScaling};
 
 use crate::{
@@ -24,7 +27,7 @@ use crate::{
 /// What mixes tokens in a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mixer {
-    /// Causal attention with grouped queries.
+    /// Attention with grouped queries.
     Attention {
         kv_heads: usize,
         /// RMS norm of queries and keys, head by head, before rotation.
@@ -84,6 +87,9 @@ pub struct DecoderConfig {
     pub rope: RopeConfig,
     /// The output matrix is the table of embeddings.
     pub tied: bool,
+    /// A token sees its whole sequence, not only what precedes it: attention is not causal and convolutions are centred.
+    /// Such a model embeds and generates nothing.
+    pub bidirectional: bool,
     /// Rows of q and k are stored for interleaved rotation (llama in GGUF).
     pub interleaved: bool,
     pub layers: Vec<Sublayers>,
@@ -105,6 +111,12 @@ impl DecoderConfig {
             return wrong("head_dim", format!("heads of {head_dim} dimensions are not supported"));
         }
         for (at, layer) in self.layers.iter().enumerate() {
+            if let (Mixer::ShortConv { taps, .. }, true) = (layer.mixer, self.bidirectional)
+                && taps != 3
+            {
+                let why = format!("is {taps}; centred convolutions of 3 taps are supported (layer {at})");
+                return wrong("conv_L_cache", why);
+            }
             if let Mixer::Attention { kv_heads, .. } = layer.mixer
                 && (kv_heads == 0 || !heads.is_multiple_of(kv_heads))
             {
@@ -171,14 +183,6 @@ struct Layer {
     feed_forward: FeedForwardWeights,
 }
 
-/// What the last layer's shard holds.
-#[derive(Debug)]
-struct Head {
-    norm: NormParams,
-    /// `[vocab up to a multiple of 4, hidden]`
-    matrix: Weight,
-}
-
 /// A decoder with its weights in a backend's memory.
 #[derive(Debug)]
 pub struct Decoder {
@@ -192,7 +196,9 @@ pub struct Decoder {
     embedding: Option<Weight>,
     layers: Vec<Layer>,
     /// Only if the last layer is loaded.
-    head: Option<Head>,
+    final_norm: Option<NormParams>,
+    /// `[vocab up to a multiple of 4, hidden]`, only with the last layer, and where text is generated.
+    head: Option<Weight>,
     rope: Weight,
 }
 

@@ -6,22 +6,31 @@ use super::{Caches, Decoder, FeedForwardWeights, Layer, MixerWeights, Projection
 use crate::{
     Error, Result,
     op::{
-        Activation, CachedAttention, Embed, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Norm,
-        NormParams, Normalize, Op, Pool, PoolMode, Route, ShortConv, StoreKv, TokenField,
+        Activation, Attention, CachedAttention, ConvRows, Embed, ExpertGatedLinear, ExpertLinear,
+        GatedLinear, Linear, Norm, NormParams, Normalize, Op, Pool, PoolMode, Rope, Route, ShortConv,
+        StoreKv, TokenField,
     },
     program::{BufferId, Count, Recorder},
     tensor::{DType, Weight},
 };
 
+/// What rows of slots go on from.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept<'a> {
+    pub caches: &'a Caches,
+    /// No position reaches this.
+    pub context: usize,
+}
+
 /// How the rows of a run lie.
 #[derive(Debug, Clone, Copy)]
-pub enum Rows {
+pub enum Rows<'a> {
     /// One row of each of some slots.
-    Decode,
-    /// Consecutive positions of some slots: tiles as in
-    /// [`CachedAttention::tiles`](crate::op::CachedAttention::tiles), spans as in
-    /// [`ShortConv::spans`](crate::op::ShortConv::spans).
-    Prefill { tiles: BufferId, spans: BufferId },
+    Decode(Kept<'a>),
+    /// Consecutive positions of some slots: tiles as in [`CachedAttention::tiles`], spans as in [`ConvRows::Slots`].
+    Prefill { kept: Kept<'a>, tiles: BufferId, spans: BufferId },
+    /// Whole sequences, packed, of which nothing is kept: tiles as in [`Attention::tiles`].
+    Packed { tiles: BufferId },
 }
 
 /// Of which rows the last recorded layer's output is wanted.
@@ -36,14 +45,12 @@ pub enum Wanted {
 
 /// What recorded layers read.
 #[derive(Debug, Clone, Copy)]
-pub struct DecoderStage {
+pub struct DecoderStage<'a> {
     /// Most rows of a run.
     pub rows: usize,
     /// u32 `[T, 4]`: id, position, type, slot.
     pub tokens: BufferId,
-    pub layout: Rows,
-    /// No position reaches this.
-    pub context: usize,
+    pub layout: Rows<'a>,
     /// f32 `[T, hidden]`: what the layer before the first recorded one put out. `None` at the first layer,
     /// which takes the embeddings.
     pub hidden: Option<BufferId>,
@@ -52,9 +59,8 @@ pub struct DecoderStage {
 
 struct Scribe<'a> {
     decoder: &'a Decoder,
-    caches: &'a Caches,
     recorder: &'a mut Recorder,
-    stage: DecoderStage,
+    stage: DecoderStage<'a>,
     /// Most rows that are worked on, and which count they have.
     rows: (usize, Count),
     /// At the last layer, [`DecoderStage::wanted`].
@@ -66,14 +72,18 @@ impl Decoder {
     /// `[S, hidden]`, or none.
     ///
     /// # Errors
-    /// `Input` if layers are not loaded or the hidden state is missing or superfluous.
+    /// `Input` if layers are not loaded or the hidden state is missing or superfluous; `Unsupported` for slots of a
+    /// bidirectional model.
     pub fn record(
         &self,
         recorder: &mut Recorder,
         range: Range<usize>,
-        stage: DecoderStage,
-        caches: &Caches,
+        stage: DecoderStage<'_>,
     ) -> Result<Option<BufferId>> {
+        if self.config.bidirectional && !matches!(stage.layout, Rows::Packed { .. }) {
+            let why = alloc::format!("`{}` is bidirectional: it takes whole sequences only", self.config.model_type);
+            return Err(Error::Unsupported(why));
+        }
         if range.start < self.range.start || range.end > self.range.end || range.is_empty() {
             let loaded = &self.range;
             return Err(Error::Input(alloc::format!(
@@ -84,7 +94,7 @@ impl Decoder {
             return Err(Error::Input("the first layer takes tokens, any other a hidden state".into()));
         }
         let (rows, wanted) = ((stage.rows, Count::Tokens), Wanted::All);
-        let mut scribe = Scribe { decoder: self, caches, recorder, stage, rows, wanted };
+        let mut scribe = Scribe { decoder: self, recorder, stage, rows, wanted };
         let mut x = match stage.hidden {
             Some(hidden) => scribe.copy(hidden)?,
             None => scribe.embed()?,
@@ -100,6 +110,24 @@ impl Decoder {
         Ok(Some(x))
     }
 
+    /// Records the final norm of each row of `x`, f32 `[rows, hidden]`: f32 of the same shape.
+    ///
+    /// # Errors
+    /// `Input` if the last layer is not loaded.
+    pub fn record_final_norm(&self, recorder: &mut Recorder, x: BufferId) -> Result<BufferId> {
+        self.final_norm(recorder, x, DType::F32)
+    }
+
+    fn final_norm(&self, recorder: &mut Recorder, x: BufferId, dtype: DType) -> Result<BufferId> {
+        let Some(params) = self.final_norm.clone() else {
+            return Err(Error::Input("the last layer, and with it the final norm, is not loaded".into()));
+        };
+        let spec = recorder.spec(x).clone();
+        let out = recorder.internal("final norm", dtype, spec.rows, spec.cols, spec.count);
+        recorder.push(Op::Norm(Norm { x, params, out }))?;
+        Ok(out)
+    }
+
     /// Records the final norm and the head for each row of `x`, f32 `[rows, hidden]`; `out` is f32
     /// `[rows, logit_columns]`.
     ///
@@ -107,15 +135,13 @@ impl Decoder {
     /// `Input` if the last layer is not loaded.
     pub fn record_logits(&self, recorder: &mut Recorder, x: BufferId, out: BufferId) -> Result<()> {
         let Some(head) = &self.head else {
-            return Err(Error::Input("the last layer, and with it the head, is not loaded".into()));
+            return Err(Error::Input("the head is not loaded, or not the last layer".into()));
         };
-        let spec = recorder.spec(x).clone();
-        let dtype = self.linear_input(spec.rows, &head.matrix);
-        let normed = recorder.internal("final norm", dtype, spec.rows, spec.cols, spec.count);
-        recorder.push(Op::Norm(Norm { x, params: head.norm.clone(), out: normed }))?;
+        let dtype = self.linear_input(recorder.spec(x).rows, head);
+        let normed = self.final_norm(recorder, x, dtype)?;
         recorder.push(Op::Linear(Linear {
             x: normed,
-            weight: head.matrix.clone(),
+            weight: head.clone(),
             bias: None,
             activation: Activation::None,
             residual: None,
@@ -127,6 +153,11 @@ impl Decoder {
     fn linear_input(&self, rows: usize, weight: &Weight) -> DType {
         self.capabilities.linear_input(rows, weight.format())
     }
+}
+
+/// What multiplies `q·k`.
+fn score_scale(head_dim: usize) -> f32 {
+    (1.0 / libm::sqrt(head_dim as f64)) as f32
 }
 
 impl Scribe<'_> {
@@ -205,10 +236,9 @@ impl Scribe<'_> {
         let decoder = self.decoder;
         let index = at - decoder.range.start;
         let layer = &decoder.layers[index];
-        let state = self.recorder.state(&self.caches.layers[index]);
         let x = match &layer.mixer {
-            MixerWeights::Attention { .. } => self.attention(layer, state, x)?,
-            MixerWeights::ShortConv { .. } => self.short_conv(layer, state, x)?,
+            MixerWeights::Attention { .. } => self.attention(index, layer, x)?,
+            MixerWeights::ShortConv { .. } => self.short_conv(index, layer, x)?,
         };
         x.map(|x| self.feed_forward(layer, x)).transpose()
     }
@@ -239,17 +269,46 @@ impl Scribe<'_> {
         }))
     }
 
-    fn attention(&mut self, layer: &Layer, cache: BufferId, x: BufferId) -> Result<Option<BufferId>> {
-        let MixerWeights::Attention { kv_heads, qkv, q_norm, k_norm, out } = &layer.mixer else {
+    fn attention(&mut self, index: usize, layer: &Layer, x: BufferId) -> Result<Option<BufferId>> {
+        let MixerWeights::Attention { kv_heads, qkv, out, .. } = &layer.mixer else {
             return Err(Error::Unsupported("this layer has no attention".into()));
         };
         let config = &self.decoder.config;
-        let (heads, head_dim, kv_heads) = (config.heads, config.head_dim, *kv_heads);
-        let pages = self.recorder.state(&self.caches.pages);
+        let (heads, head_dim) = (config.heads, config.head_dim);
         let normed = self.norm(x, &layer.mixer_norm, &qkv.0)?;
         let activations = self.decoder.capabilities.activations;
         let projected = self.buffer("qkv", activations, (heads + 2 * kv_heads) * head_dim);
         self.linear(normed, qkv, None, projected)?;
+        let attended = match self.stage.layout {
+            Rows::Decode(kept) => self.cached_attention(index, layer, projected, kept, None)?,
+            Rows::Prefill { kept, tiles, .. } => {
+                self.cached_attention(index, layer, projected, kept, Some(tiles))?
+            }
+            Rows::Packed { tiles } => Some(self.packed_attention(layer, projected, tiles)?),
+        };
+        let Some(attended) = attended else { return Ok(None) };
+        let Some((attended, x)) = self.wanted_rows(attended, x, &out.0)? else { return Ok(None) };
+        let sum = self.stream("mixed");
+        self.linear(attended, out, Some(x), sum)?;
+        Ok(Some(sum))
+    }
+
+    /// Stores keys and values and attends to what the cache holds; `None` if nothing is wanted of it.
+    fn cached_attention(
+        &mut self,
+        index: usize,
+        layer: &Layer,
+        projected: BufferId,
+        kept: Kept<'_>,
+        tiles: Option<BufferId>,
+    ) -> Result<Option<BufferId>> {
+        let MixerWeights::Attention { kv_heads, q_norm, k_norm, out, .. } = &layer.mixer else {
+            return Err(Error::Unsupported("this layer has no attention".into()));
+        };
+        let config = &self.decoder.config;
+        let (heads, head_dim, kv_heads) = (config.heads, config.head_dim, *kv_heads);
+        let cache = self.recorder.state(&kept.caches.layers[index]);
+        let pages = self.recorder.state(&kept.caches.pages);
         self.recorder.push(Op::StoreKv(StoreKv {
             qkv: projected,
             tokens: self.stage.tokens,
@@ -267,30 +326,56 @@ impl Scribe<'_> {
         }
         let dtype = self.mixed_input(&out.0);
         let attended = self.buffer("attended", dtype, heads * head_dim);
-        let tiles = match self.stage.layout {
-            Rows::Decode => None,
-            Rows::Prefill { tiles, .. } => Some(tiles),
-        };
         self.recorder.push(Op::CachedAttention(CachedAttention {
             q: projected,
             tokens: self.stage.tokens,
             tiles,
             cache,
             pages,
-            context: self.stage.context,
+            context: kept.context,
             heads,
             kv_heads,
             head_dim,
-            scale: (1.0 / libm::sqrt(head_dim as f64)) as f32,
+            scale: score_scale(head_dim),
             out: attended,
         }))?;
-        let Some((attended, x)) = self.wanted_rows(attended, x, &out.0)? else { return Ok(None) };
-        let sum = self.stream("mixed");
-        self.linear(attended, out, Some(x), sum)?;
-        Ok(Some(sum))
+        Ok(Some(attended))
     }
 
-    fn short_conv(&mut self, layer: &Layer, state: BufferId, x: BufferId) -> Result<Option<BufferId>> {
+    /// Attention within whole sequences.
+    fn packed_attention(&mut self, layer: &Layer, qkv: BufferId, tiles: BufferId) -> Result<BufferId> {
+        let MixerWeights::Attention { kv_heads, q_norm, k_norm, .. } = &layer.mixer else {
+            return Err(Error::Unsupported("this layer has no attention".into()));
+        };
+        let config = &self.decoder.config;
+        let (heads, head_dim, kv_heads) = (config.heads, config.head_dim, *kv_heads);
+        self.recorder.push(Op::Rope(Rope {
+            x: qkv,
+            tokens: self.stage.tokens,
+            q_norm: q_norm.clone(),
+            k_norm: k_norm.clone(),
+            table: self.decoder.rope.clone(),
+            heads,
+            kv_heads,
+            head_dim,
+        }))?;
+        let out = self.buffer("attended", self.decoder.capabilities.activations, heads * head_dim);
+        self.recorder.push(Op::Attention(Attention {
+            qkv,
+            tiles,
+            heads,
+            kv_heads,
+            head_dim,
+            scale: score_scale(head_dim),
+            window: None,
+            causal: !config.bidirectional,
+            bias: None,
+            out,
+        }))?;
+        Ok(out)
+    }
+
+    fn short_conv(&mut self, index: usize, layer: &Layer, x: BufferId) -> Result<Option<BufferId>> {
         let MixerWeights::ShortConv { input, taps, bias, out } = &layer.mixer else {
             return Err(Error::Unsupported("this layer has no convolution".into()));
         };
@@ -301,17 +386,24 @@ impl Scribe<'_> {
         self.linear(normed, input, None, bcx)?;
         let dtype = self.mixed_input(&out.0);
         let convolved = self.buffer("convolved", dtype, hidden);
-        let spans = match self.stage.layout {
-            Rows::Decode => None,
-            Rows::Prefill { spans, .. } => Some(spans),
+        let tokens = self.stage.tokens;
+        let mut slots = |kept: Kept<'_>, spans| {
+            let state = self.recorder.state(&kept.caches.layers[index]);
+            ConvRows::Slots { tokens, spans, state }
+        };
+        let rows = match self.stage.layout {
+            Rows::Decode(kept) => slots(kept, None),
+            Rows::Prefill { kept, spans, .. } => slots(kept, Some(spans)),
+            Rows::Packed { tiles } => {
+                let ahead = if self.decoder.config.bidirectional { taps.rows() / 2 } else { 0 };
+                ConvRows::Sequences { tiles, ahead }
+            }
         };
         self.recorder.push(Op::ShortConv(ShortConv {
             bcx,
-            tokens: self.stage.tokens,
-            spans,
+            rows,
             weight: taps.clone(),
             bias: bias.clone(),
-            state,
             out: convolved,
         }))?;
         let Some((convolved, x)) = self.wanted_rows(convolved, x, &out.0)? else { return Ok(None) };

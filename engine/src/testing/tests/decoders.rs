@@ -1,11 +1,11 @@
 //! Backends that do one thing wrong in a decoder's op fail.
 
 use super::{Fault, Faulty, caught};
-use crate::op::{Activation, Op, Scoring};
+use crate::op::{Activation, ConvRows, Op, Scoring};
 
 #[test]
 fn every_option_of_decoders_matters() {
-    let faults: [(&str, Fault); 19] = [
+    let faults: [(&str, Fault); 20] = [
         ("store_kv", |op| {
             if let Op::StoreKv(o) = op {
                 o.q_norm = None;
@@ -24,6 +24,13 @@ fn every_option_of_decoders_matters() {
         ("short_conv", |op| {
             if let Op::ShortConv(o) = op {
                 o.bias = None;
+            }
+        }),
+        ("short_conv", |op| {
+            if let Op::ShortConv(o) = op
+                && let ConvRows::Sequences { ahead, .. } = &mut o.rows
+            {
+                *ahead = 0;
             }
         }),
         ("cached_attention", |op| {

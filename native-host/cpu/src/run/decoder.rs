@@ -8,8 +8,8 @@ use super::{FEW_ROWS, Grid, Run, TASKS, cut};
 use crate::{
     cached::{self, Cache, CachedRow, CachedTile, Heads},
     experts::{Choose, Dots, Experts, Then},
-    step::{CachedStep, ChooseStep, ConvStep, ExpertKind, ExpertStep, Place, StoreStep},
-    stored::{CacheMut, ShortConv, StoreKv},
+    step::{CachedStep, ChooseStep, ConvPlaces, ConvStep, ExpertKind, ExpertStep, Place, StoreStep},
+    stored::{CacheMut, ConvRows, ShortConv, StoreKv},
     table::Values,
 };
 
@@ -139,12 +139,19 @@ impl Run<'_> {
         let columns = cut(step.out.cols / 4, tasks, task);
         self.kernel(ShortConv {
             bcx: self.floats(step.bcx),
-            tokens: self.tokens(step.tokens, step.bcx),
-            spans: step.spans.map(|spans| self.integers(spans)),
+            rows: match step.rows {
+                ConvPlaces::Slots { tokens, spans, state } => ConvRows::Slots {
+                    tokens: self.tokens(tokens, step.bcx),
+                    spans: spans.map(|spans| self.integers(spans)),
+                    state: self.floats(state),
+                },
+                ConvPlaces::Sequences { tiles, ahead } => {
+                    ConvRows::Sequences { tiles: self.integers(tiles), ahead }
+                }
+            },
             weight: self.vector(&step.weight),
             taps: step.weight.rows(),
             bias: step.bias.as_ref().map(|b| self.vector(b)),
-            state: self.floats(step.state),
             out: self.floats(step.out),
             cols: step.out.cols,
             range: columns.start * 4..columns.end * 4,

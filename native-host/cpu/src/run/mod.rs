@@ -206,9 +206,10 @@ impl Run<'_> {
             Step::Embed { out, .. } | Step::Norm { out, .. } | Step::Normalize { out, .. } => {
                 self.row_tasks(self.count(*out), FEW_ROWS)
             }
-            Step::Quantize { x } | Step::ToQ8 { x, .. } | Step::Rope { x, .. } | Step::Dots { x, .. } => {
+            Step::Quantize { x } | Step::ToQ8 { x, .. } | Step::Dots { x, .. } => {
                 self.row_tasks(self.count(*x), FEW_ROWS)
             }
+            Step::Rope(step) => self.row_tasks(self.count(step.x), FEW_ROWS),
             Step::Choose(step) => self.row_tasks(self.count(step.out), FEW_ROWS),
             Step::StoreKv(step) => self.store_tasks(step),
             Step::Cached(step) => self.cached_tasks(step),
@@ -260,13 +261,22 @@ impl Run<'_> {
             Step::Scan(step) => self.scan(step, task),
             Step::Pick(step) => self.pick(step, tasks, task),
             Step::Commit(step) => self.commit(step),
-            Step::Rope { x, tokens, table, heads, head_dim } => {
-                let Values::F32(table) = &self.table(table).values else {
+            Step::Rope(step) => {
+                let Values::F32(table) = &self.table(&step.table).values else {
                     unreachable!("a RoPE table is f32")
                 };
-                let (tokens, rows, cols) = (self.integers(*tokens), rows(*x), x.cols);
-                let (heads, head_dim, x) = (*heads, *head_dim, self.floats(*x));
-                self.kernel(Rope { x, cols, tokens, table, heads, head_dim, rows });
+                self.kernel(Rope {
+                    x: self.floats(step.x),
+                    cols: step.x.cols,
+                    tokens: self.integers(step.tokens),
+                    q_norm: step.q_norm.as_ref().map(|n| self.norm(n)),
+                    k_norm: step.k_norm.as_ref().map(|n| self.norm(n)),
+                    table,
+                    heads: step.heads,
+                    kv_heads: step.kv_heads,
+                    head_dim: step.head_dim,
+                    rows: rows(step.x),
+                });
             }
             Step::Attention(step) if self.tiles_apart => {
                 self.attention(step, worker, task / step.heads, task % step.heads);
@@ -376,7 +386,7 @@ impl Run<'_> {
             columns,
             head_dim: d,
             scale: step.scale,
-            window: step.window,
+            reach: step.reach,
             bias,
             tile,
             out,
