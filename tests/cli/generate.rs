@@ -162,12 +162,13 @@ fn refusals_name_the_culprit() {
     let bytes = fs::read(&model).unwrap();
     fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
     let long = joined(&vec![20; 65]);
-    let cases: [(&Path, &[&str], i32, &str); 12] = [
+    let cases: [(&Path, &[&str], i32, &str); 13] = [
         (&none, &["x"], 1, "no model"),
         (&cut, &["x"], 1, "cut.gguf"),
         (folder.path(), &["x"], 1, "cut.gguf"),
         (&fixture("qwen2"), &["x"], 1, "no tokenizer"),
         (&fixture("bert"), &["x"], 1, "does not generate text"),
+        (&fixture("lfm2_bidirectional"), &["x"], 1, "does not generate text"),
         (&model, &["--prompt-ids", "420"], 1, "token 420 of a vocabulary of 420"),
         (
             &model,

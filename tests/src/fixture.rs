@@ -9,11 +9,12 @@ use inferencelayer_engine::{
     Error,
     backend::Backend,
     checkpoint::{
-        Folder, Gguf, Loader, MemoryFolder, ReadAt, Reading, TensorSource, open_weights, read_text,
+        Folder, Gguf, Loader, MemoryFolder, ReadAt, Reading, TensorSource, open_weights,
+        read_text as read_text_file,
     },
     model::{
-        Encoder, EncoderConfig,
-        arch::{read_decoder, read_encoder, read_gguf},
+        Encoder, EncoderConfig, TextModel,
+        arch::{read_decoder, read_encoder, read_gguf, read_text},
         config::Config,
         decoder::{Decoder, DecoderConfig},
     },
@@ -184,7 +185,7 @@ impl Expected {
     }
 }
 
-/// One of the encoder fixtures, with what its module folder says.
+/// One of the fixtures that embed, with what its module folder says.
 #[derive(Debug, Clone, Copy)]
 pub struct EncoderFixture {
     pub name: &'static str,
@@ -201,12 +202,32 @@ pub const ENCODERS: [EncoderFixture; 6] = [
     EncoderFixture { name: "modernbert", pooling: PoolMode::Mean, unit: true },
 ];
 
-/// Reads a folder's `config.json`.
+/// All that embed: the encoders, and those that are made of a decoder's layers.
+pub const EMBEDDERS: [EncoderFixture; 9] = {
+    let [bert, roberta, xlmr, mpnet, distilbert, modernbert] = ENCODERS;
+    let lfm2 = EncoderFixture { name: "lfm2_bidirectional", pooling: PoolMode::Cls, unit: true };
+    let causal = EncoderFixture { name: "lfm2_embedding_causal", pooling: PoolMode::LastToken, unit: true };
+    let qwen3 = EncoderFixture { name: "qwen3_embedding", pooling: PoolMode::LastToken, unit: true };
+    [bert, roberta, xlmr, mpnet, distilbert, modernbert, lfm2, causal, qwen3]
+};
+
+/// Loads a folder's model that embeds, for sequences of any length.
+///
+/// # Errors
+/// The engine's.
+pub fn load_text(folder: &dyn Folder, backend: &dyn Backend) -> inferencelayer_engine::Result<TextModel> {
+    let text = block_on(read_text_file(folder, "config.json"))?.expect("config.json");
+    let config = read_text(&Config::parse("config.json", &text)?)?;
+    let source = block_on(open_weights(folder, ""))?;
+    block_on(TextModel::load(config, usize::MAX, &mut Loader::new(&*source, backend)))
+}
+
+/// Reads an encoder's `config.json`.
 ///
 /// # Errors
 /// The engine's.
 pub fn read_config(folder: &dyn Folder) -> inferencelayer_engine::Result<EncoderConfig> {
-    let text = block_on(read_text(folder, "config.json"))?.expect("config.json");
+    let text = block_on(read_text_file(folder, "config.json"))?.expect("config.json");
     read_encoder(&Config::parse("config.json", &text)?)
 }
 
@@ -252,7 +273,7 @@ pub fn load_decoder(
         let file = block_on(Gguf::open(file))?;
         return load(read_gguf(&file)?, &file);
     }
-    let text = block_on(read_text(folder, "config.json"))?.expect("config.json");
+    let text = block_on(read_text_file(folder, "config.json"))?.expect("config.json");
     let config = read_decoder(&Config::parse("config.json", &text)?)?;
     load(config, &*block_on(open_weights(folder, ""))?)
 }

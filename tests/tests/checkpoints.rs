@@ -13,16 +13,16 @@ use inferencelayer_engine::{
 };
 use inferencelayer_tests::{
     compare::relative,
-    fixture::{ENCODERS, Fixture, load_encoder},
+    fixture::{EMBEDDERS, ENCODERS, Fixture, load_encoder, load_text},
     rewrite::{Stored, WEIGHTS, changed, renamed, sharded, tensors},
 };
 use safetensors::Dtype;
 
 fn vectors(folder: &dyn Folder) -> Vec<f32> {
     let backend: Arc<dyn Backend> = Arc::new(Reference::new());
-    let encoder = load_encoder(folder, &*backend).unwrap_or_else(|e| panic!("{e}"));
+    let model = load_text(folder, &*backend).unwrap_or_else(|e| panic!("{e}"));
     let head = Head { pooling: vec![PoolMode::Mean], steps: vec![], dim: None };
-    let mut embedder = Embedder::new(backend, encoder, head, 64, false).expect("an embedder");
+    let mut embedder = Embedder::new(backend, model, head, 64, false).expect("an embedder");
     let batch = EncBatch::from_seqs(vec![vec![2, 17, 300, 44, 3], vec![9; 30]]);
     let EmbedOut::Pooled(vectors) = embedder.encode_blocking(&batch).expect("vectors") else {
         panic!("no vectors")
@@ -31,7 +31,7 @@ fn vectors(folder: &dyn Folder) -> Vec<f32> {
 }
 
 fn error(folder: &dyn Folder) -> String {
-    load_encoder(folder, &Reference::new()).expect_err("an unusable checkpoint").to_string()
+    load_text(folder, &Reference::new()).expect_err("an unusable checkpoint").to_string()
 }
 
 #[test]
@@ -42,6 +42,7 @@ fn every_prefix_is_found() {
         ("mpnet", ["mpnet.", "model.", "x.y."]),
         ("distilbert", ["distilbert.", "model.", "x."]),
         ("modernbert", ["model.", "modernbert.", "x."]),
+        ("lfm2_bidirectional", ["model.", "lfm2.", "x."]),
     ] {
         let folder = Fixture::new(name).in_memory();
         let expected = vectors(&folder);
@@ -78,7 +79,7 @@ fn old_norm_names() {
 
 #[test]
 fn sharded_checkpoints() {
-    for fixture in ENCODERS {
+    for fixture in EMBEDDERS {
         let folder = Fixture::new(fixture.name).in_memory();
         let split = sharded(&folder, 3);
         assert!(split.get(WEIGHTS).is_none());
@@ -103,7 +104,7 @@ fn from_disk_as_from_memory() {
 /// Each tensor in turn: missing, of another shape, of another type.
 #[test]
 fn every_tensor_is_checked() {
-    for fixture in ENCODERS {
+    for fixture in EMBEDDERS {
         let folder = Fixture::new(fixture.name).in_memory();
         let names: Vec<String> = tensors(&folder).into_keys().filter(|n| !n.starts_with("pooler.")).collect();
         for name in names {

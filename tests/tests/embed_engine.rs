@@ -49,6 +49,67 @@ fn modules_of_a_folder_are_followed() {
     }
 }
 
+/// Models of a decoder's layers, from texts by their folder's tokenizer, prompts, pooling and limit.
+#[test]
+fn decoders_embed() {
+    for name in ["lfm2_bidirectional", "lfm2_embedding_causal", "qwen3_embedding"] {
+        let fixture = Fixture::new(name);
+        let (expected, texts, queries) = (fixture.expected(), fixture.texts(), fixture.queries());
+        for device in DEVICES {
+            let mut engine = open(&fixture, device);
+            assert_close(
+                &engine.embed(&borrowed(&texts), None).unwrap(),
+                &expected.floats("encode.embeddings"),
+            );
+            if queries.is_empty() {
+                continue;
+            }
+            let found = engine.embed(&borrowed(&queries), Some("query")).unwrap();
+            assert_close(&found, &expected.floats("encode.query_embeddings"));
+            let found = engine.embed(&borrowed(&texts[..4]), Some("document")).unwrap();
+            assert_close(&found, &expected.floats("encode.document_embeddings"));
+        }
+    }
+}
+
+/// Folders that are no embedding model of this kind are refused by what is wrong with them.
+#[test]
+fn wrong_bidirectional_folders_are_named() {
+    let refused = |file: &str, from: &str, to: &str, parts: &[&str]| {
+        let (fixture, copy) = (Fixture::new("lfm2_bidirectional"), tempfile::tempdir().unwrap());
+        std::fs::create_dir(copy.path().join("1_Pooling")).unwrap();
+        for name in ["config.json", "model.safetensors", "modules.json", "1_Pooling/config.json"] {
+            let bytes = std::fs::read(fixture.path().join(name)).unwrap();
+            let bytes = match String::from_utf8(bytes) {
+                Ok(text) if name == file => {
+                    assert!(text.contains(from), "{file} lacks {from}");
+                    text.replace(from, to).into_bytes()
+                }
+                Ok(text) => text.into_bytes(),
+                Err(binary) => binary.into_bytes(),
+            };
+            std::fs::write(copy.path().join(name), bytes).unwrap();
+        }
+        let device = DeviceOptions { device: Device::Reference, ..DeviceOptions::default() };
+        let opened = EmbedEngine::open(copy.path(), 512, &device, &EmbedOptions::default());
+        let error = opened.unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    let config = "config.json";
+    refused(config, r#""conv_L_cache": 3"#, r#""conv_L_cache": 4"#, &["`conv_L_cache`", "is 4", "3 taps"]);
+    refused(config, r#""conv","#, r#""mamba","#, &["`layer_types`", "`mamba`"]);
+    refused(config, r#""hidden_size": 32"#, r#""hidden_size": 64"#, &["embed_tokens.weight", "[400, 64]"]);
+    refused(
+        config,
+        r#""block_multiple_of": 16"#,
+        r#""block_multiple_of": 32"#,
+        &["layers.0.feed_forward.w1.weight", "[64, 32]"],
+    );
+    let pooling = "1_Pooling/config.json";
+    refused(pooling, r#""include_prompt": true"#, r#""pooling_mode": "first""#, &["`first`", "cls"]);
+    refused(pooling, ": 32", ": 48", &["pooling", "[32]", "[48]"]);
+}
+
 #[test]
 fn prompts_by_name_and_by_default() {
     let fixture = Fixture::new("prompts");

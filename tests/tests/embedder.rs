@@ -23,7 +23,7 @@ use inferencelayer_engine::{
 use inferencelayer_tests::{
     backends::{self, Make},
     compare::{cosine_distance, relative},
-    fixture::{ENCODERS, Fixture, load_encoder},
+    fixture::{EMBEDDERS, ENCODERS, Fixture, load_encoder, load_text},
     rewrite::{Stored, Tensors, to_file},
 };
 use safetensors::Dtype;
@@ -35,8 +35,8 @@ fn mean(unit: bool) -> Head {
 }
 
 fn embedder(name: &str, backend: &Arc<dyn Backend>, head: Head, max: usize, deterministic: bool) -> Embedder {
-    let encoder = load_encoder(&Fixture::new(name), &**backend).expect("the fixture loads");
-    Embedder::new(backend.clone(), encoder, head, max, deterministic).expect("an embedder")
+    let model = load_text(&Fixture::new(name), &**backend).expect("the fixture loads");
+    Embedder::new(backend.clone(), model, head, max, deterministic).expect("an embedder")
 }
 
 fn encode(embedder: &mut Embedder, seqs: &[Vec<u32>]) -> Vec<Vec<f32>> {
@@ -69,7 +69,7 @@ fn singles(embedder: &mut Embedder, texts: &[Vec<u32>]) -> Vec<Vec<f32>> {
 /// A batch of N gives what N batches of one give, in whatever buckets they run.
 fn batch_equals_singles(make: Make, deterministic: bool, exact: bool) {
     let backend = make();
-    for fixture in ENCODERS {
+    for fixture in EMBEDDERS {
         let mut embedder = embedder(fixture.name, &backend, mean(true), 300, deterministic);
         let texts = texts();
         let together = encode(&mut embedder, &texts);

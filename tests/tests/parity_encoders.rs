@@ -1,4 +1,4 @@
-//! Hidden states and vectors of the encoder fixtures against transformers and sentence-transformers, in
+//! Hidden states and vectors of the fixtures that embed against transformers and sentence-transformers, in
 //! float32, on every backend.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use inferencelayer_engine::{
 use inferencelayer_tests::{
     backends,
     compare::{Bounds, cosine_distance, relative},
-    fixture::{ENCODERS, EncoderFixture, Expected, Fixture, load_encoder},
+    fixture::{EMBEDDERS, EncoderFixture, Expected, Fixture, load_text},
 };
 
 fn head(modes: &[PoolMode], unit: bool) -> Head {
@@ -22,8 +22,8 @@ fn head(modes: &[PoolMode], unit: bool) -> Head {
 }
 
 fn embedder(name: &str, backend: &Arc<dyn Backend>, head: Head) -> Embedder {
-    let encoder = load_encoder(&Fixture::new(name), &**backend).expect("the fixture loads");
-    Embedder::new(backend.clone(), encoder, head, 512, false).expect("an embedder")
+    let model = load_text(&Fixture::new(name), &**backend).expect("the fixture loads");
+    Embedder::new(backend.clone(), model, head, 512, false).expect("an embedder")
 }
 
 fn pooled(embedder: &mut Embedder, seqs: Vec<Vec<u32>>) -> Vec<Vec<f32>> {
@@ -139,7 +139,7 @@ fn check_pooled(
 
 fn check_all(make: backends::Make) {
     let backend = make();
-    for fixture in ENCODERS {
+    for fixture in EMBEDDERS {
         check(fixture, &backend);
     }
 }

@@ -5,7 +5,7 @@ use inferencelayer::{
     tokenizer::{SpecialTokens, Tokenizer},
 };
 use inferencelayer_engine::{checkpoint::MemoryFolder, task::block_on};
-use inferencelayer_tests::fixture::{ENCODERS, Fixture};
+use inferencelayer_tests::fixture::{EMBEDDERS, Fixture};
 
 fn embedder(fixture: &Fixture) -> Tokenizer {
     let model = block_on(SentenceTransformer::read(fixture)).unwrap();
@@ -16,7 +16,7 @@ fn embedder(fixture: &Fixture) -> Tokenizer {
 
 #[test]
 fn single_texts() {
-    for name in ENCODERS.map(|e| e.name) {
+    for name in EMBEDDERS.map(|e| e.name) {
         let case = Fixture::new(name);
         let tokenizer = embedder(&case);
         let expected = case.expected().ragged("encode.token_ids", "encode.token_offsets");

@@ -4,7 +4,12 @@ use alloc::{format, string::ToString, vec::Vec};
 
 use serde_json::{Value, json};
 
-use super::{NormOrder, Positions, arch::read_encoder, config::Config, relative_bucket};
+use super::{
+    NormOrder, Positions, TextConfig,
+    arch::{only_embeds, read_decoder, read_encoder, read_text},
+    config::Config,
+    relative_bucket,
+};
 use crate::{Result, op::Activation};
 
 fn bert() -> Value {
@@ -184,7 +189,8 @@ fn impossible_values_are_named() {
 
 #[test]
 fn unknown_models_are_named() {
-    let text = read(&with(bert(), "model_type", json!("t5"))).unwrap_err().to_string();
+    let t5 = with(bert(), "model_type", json!("t5")).to_string();
+    let text = read_text(&Config::parse("config.json", &t5).unwrap()).unwrap_err().to_string();
     assert!(text.starts_with("config key `model_type`: is `t5`"), "{text}");
     for known in super::arch::supported() {
         assert!(text.contains(known), "`{text}` lacks {known}");
@@ -192,5 +198,52 @@ fn unknown_models_are_named() {
     for (text, part) in [("", "not valid JSON"), ("[]", "no JSON object"), ("{\"a\":", "not valid JSON")] {
         let error = Config::parse("m/config.json", text).unwrap_err().to_string();
         assert!(error.starts_with("m/config.json: ") && error.contains(part), "{error}");
+    }
+}
+
+fn lfm2(class: &str) -> Value {
+    json!({
+        "model_type": "lfm2", "architectures": [class], "vocab_size": 100, "hidden_size": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+        "block_auto_adjust_ff_dim": false, "max_position_embeddings": 40, "layer_types": ["conv", "full_attention"]
+    })
+}
+
+#[test]
+fn bidirectional_models_embed_only() {
+    let parse = |config: &Value| Config::parse("config.json", &config.to_string()).unwrap();
+    let own_type = with(lfm2("Lfm2BidirectionalModel"), "model_type", json!("lfm2_bidirectional"));
+    for (config, bidirectional) in
+        [(lfm2("Lfm2Model"), false), (lfm2("Lfm2BidirectionalModel"), true), (own_type, true)]
+    {
+        let config = parse(&config);
+        let TextConfig::Decoder(read) = read_text(&config).unwrap() else { panic!("no decoder") };
+        assert_eq!(read.bidirectional, bidirectional);
+        assert_eq!(only_embeds(&config).unwrap(), bidirectional);
+        assert_eq!(read_decoder(&config).is_err(), bidirectional);
+    }
+    let error = read_decoder(&parse(&lfm2("Lfm2BidirectionalModel"))).unwrap_err().to_string();
+    assert!(error.contains("`architectures`") && error.contains("does not generate text"), "{error}");
+    let four = with(lfm2("Lfm2BidirectionalModel"), "conv_L_cache", json!(4));
+    let error = read_text(&parse(&four)).unwrap_err().to_string();
+    assert!(error.contains("`conv_L_cache`") && error.contains("is 4"), "{error}");
+    assert!(read_text(&parse(&with(lfm2("Lfm2Model"), "conv_L_cache", json!(4)))).is_ok());
+}
+
+#[test]
+fn bidirectional_variants_of_other_decoders_are_refused() {
+    let qwen3 = json!({
+        "model_type": "qwen3", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 40, "rms_norm_eps": 1e-6
+    });
+    let read = |config: &Value| read_text(&Config::parse("config.json", &config.to_string()).unwrap());
+    assert!(read(&qwen3).is_ok());
+    for (key, value) in [
+        ("architectures", json!(["Qwen3BidirectionalModel"])),
+        ("is_causal", json!(false)),
+        ("use_bidirectional_attention", json!(true)),
+    ] {
+        let error = read(&with(qwen3.clone(), key, value)).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{key}`")), "{error}");
     }
 }

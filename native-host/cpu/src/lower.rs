@@ -20,8 +20,8 @@ use super::{
     plan::LINE,
     sample,
     step::{
-        AttentionStep, CachedStep, ChooseStep, ConvPlaces, ConvStep, ExpertKind, ExpertStep, Home, LinearStep,
-        Lowered, NormStep, Place, RopeStep, SampleStep, Step, StoreStep,
+        AttentionStep, CachedStep, ChooseStep, ConvPlaces, ConvStep, ExpertKind, ExpertStep, Home,
+        LinearStep, Lowered, NormStep, Place, RopeStep, SampleStep, Step, StoreStep,
     },
     table::{Table, Values},
     weight::{Kept, kept},

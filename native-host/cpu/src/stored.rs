@@ -183,7 +183,15 @@ impl ShortConv<'_> {
 
     /// Rows `rows` of the sequence `whole`, with `ahead` taps after the current row.
     #[inline(always)]
-    fn tile<S: Simd>(&self, s: S, rows: Range<usize>, whole: Range<usize>, ahead: usize, col: usize, n: usize) {
+    fn tile<S: Simd>(
+        &self,
+        s: S,
+        rows: Range<usize>,
+        whole: Range<usize>,
+        ahead: usize,
+        col: usize,
+        n: usize,
+    ) {
         let kept = self.taps - 1;
         // The u of a row that may lie outside the sequence, its index plus `kept`.
         let input = |at: usize| match at.checked_sub(kept) {

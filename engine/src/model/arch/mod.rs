@@ -14,7 +14,7 @@ mod xlm_roberta;
 use alloc::{format, vec::Vec};
 
 use super::{EncoderConfig, LayerKind, TextConfig, config::Config, decoder::DecoderConfig};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Largest sizes that are believed; beyond them a configuration is taken to be damaged.
 const MAX_LAYERS: usize = 1024;
@@ -52,7 +52,7 @@ const DECODERS: [(&str, DecoderReader); 7] = [
 /// # Errors
 /// As [`read_encoder`]; for a bidirectional model too, which embeds.
 pub fn read_decoder(config: &Config) -> Result<DecoderConfig> {
-    let decoder = read_layers(config, "generate text")?;
+    let decoder = read_layers(config)?;
     if decoder.bidirectional {
         let why = "is that of a bidirectional model, which embeds text and does not generate text";
         let named = config.get("architectures").is_some();
@@ -61,14 +61,11 @@ pub fn read_decoder(config: &Config) -> Result<DecoderConfig> {
     Ok(decoder)
 }
 
-/// Reads a decoder's `config.json`, to `do` something.
-fn read_layers(config: &Config, purpose: &str) -> Result<DecoderConfig> {
+fn read_layers(config: &Config) -> Result<DecoderConfig> {
     let model_type = config.string("model_type")?;
     let Some((_, reader)) = DECODERS.iter().find(|(name, _)| *name == model_type) else {
-        let known: Vec<&str> = DECODERS.iter().map(|(name, _)| *name).collect();
-        let why =
-            format!("is `{model_type}`, which does not {purpose} here; supported are {}", known.join(", "));
-        return Err(config.wrong("model_type", &why));
+        let known = &mut DECODERS.iter().map(|(name, _)| *name);
+        return Err(unknown(config, &model_type, "does not generate text here", known));
     };
     let decoder = reader(config)?;
     decoder.check()?;
@@ -101,10 +98,20 @@ pub fn supported() -> impl Iterator<Item = &'static str> {
 /// As [`read_encoder`].
 pub fn read_text(config: &Config) -> Result<TextConfig> {
     let model_type = config.string("model_type")?;
-    if reads_decoders(&model_type) {
-        return Ok(TextConfig::Decoder(read_layers(config, "embed")?));
+    if READERS.iter().any(|(name, _)| *name == model_type) {
+        return read_encoder(config).map(TextConfig::Encoder);
     }
-    read_encoder(config).map(TextConfig::Encoder)
+    if reads_decoders(&model_type) {
+        return read_layers(config).map(TextConfig::Decoder);
+    }
+    Err(unknown(config, &model_type, "is not supported", &mut supported()))
+}
+
+/// The error for a `model_type` that is none of these.
+fn unknown(config: &Config, model_type: &str, why: &str, known: &mut dyn Iterator<Item = &str>) -> Error {
+    let known: Vec<&str> = known.collect();
+    let why = format!("is `{model_type}`, which {why}; supported are {}", known.join(", "));
+    config.wrong("model_type", &why)
 }
 
 /// Reads an encoder's `config.json`.
@@ -114,9 +121,8 @@ pub fn read_text(config: &Config) -> Result<TextConfig> {
 pub fn read_encoder(config: &Config) -> Result<EncoderConfig> {
     let model_type = config.string("model_type")?;
     let Some((_, reader)) = READERS.iter().find(|(name, _)| *name == model_type) else {
-        let known: Vec<&str> = supported().collect();
-        let why = format!("is `{model_type}`, which is not supported; supported are {}", known.join(", "));
-        return Err(config.wrong("model_type", &why));
+        let known = &mut READERS.iter().map(|(name, _)| *name);
+        return Err(unknown(config, &model_type, "is not an encoder that is supported", known));
     };
     let encoder = reader(config)?;
     encoder.check()?;

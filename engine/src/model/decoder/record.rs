@@ -81,7 +81,10 @@ impl Decoder {
         stage: DecoderStage<'_>,
     ) -> Result<Option<BufferId>> {
         if self.config.bidirectional && !matches!(stage.layout, Rows::Packed { .. }) {
-            let why = alloc::format!("`{}` is bidirectional: it takes whole sequences only", self.config.model_type);
+            let why = alloc::format!(
+                "`{}` is bidirectional: it takes whole sequences only",
+                self.config.model_type
+            );
             return Err(Error::Unsupported(why));
         }
         if range.start < self.range.start || range.end > self.range.end || range.is_empty() {
