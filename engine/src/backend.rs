@@ -31,10 +31,16 @@ pub struct Capabilities {
     pub q8_rows: usize,
     /// So many rows of a prompt at a time are worth their memory.
     pub prompt_rows: usize,
+    /// Decoding steps to submit before the first is read, so that the device never waits for whoever reads.
+    pub steps_ahead: usize,
 }
 
 /// [`Capabilities::prompt_rows`] where nothing is gained by more.
 pub const USUAL_PROMPT_ROWS: usize = 512;
+
+/// [`Capabilities::steps_ahead`] where a step takes longer than reading its tokens: one runs while another is read. What
+/// is ahead when an answer ends was computed for nothing.
+pub const USUAL_STEPS_AHEAD: usize = 2;
 
 impl Capabilities {
     /// The format a weight of this use is kept in that comes as `source`.

@@ -5,6 +5,7 @@
 
 mod gguf;
 mod guard;
+mod words;
 
 use std::borrow::Cow;
 
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use tokenizers::{
     Encoding, NormalizerWrapper, PostProcessor, TruncationDirection, TruncationParams, TruncationStrategy,
     normalizers::{Lowercase, Sequence},
+    utils::parallelism::MaybeParallelIterator,
 };
 
 use crate::{
@@ -22,6 +24,7 @@ use crate::{
 
 pub use gguf::from_gguf;
 use guard::{check_charsmaps, guarded};
+use words::Words;
 
 /// Bytes of text for each token of the limit, beyond which text is dropped before it is tokenized.
 const LONGEST_TOKEN: usize = 1024;
@@ -84,6 +87,7 @@ pub struct SpecialTokens {
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    words: Option<Words>,
     model_max_length: Option<usize>,
     direction: TruncationDirection,
     special: SpecialTokens,
@@ -148,7 +152,8 @@ impl Tokenizer {
         // transformers writes 1e30 for "no limit".
         let model_max_length =
             config.model_max_length.filter(|&n| (1.0..1e9).contains(&n)).map(|n| n as usize);
-        Ok(Tokenizer { inner, model_max_length, direction, special })
+        let words = Words::of(&inner);
+        Ok(Tokenizer { inner, words, model_max_length, direction, special })
     }
 
     /// The limit in `tokenizer_config.json`, if it has one.
@@ -222,6 +227,7 @@ impl Tokenizer {
         self.inner
             .with_normalizer(Some(Sequence::new(steps)))
             .map_err(|e| Error::Tokenizer(e.to_string()))?;
+        self.words = Words::of(&self.inner);
         Ok(())
     }
 
@@ -231,8 +237,11 @@ impl Tokenizer {
     /// `Tokenizer`, for example when the vocabulary lacks its unknown token.
     pub fn encode(&self, text: &str) -> Result<Encoded> {
         let (text, cut) = self.within_reason(text);
-        let mut encoded =
-            guarded(|| self.inner.encode_fast(text, true)).map(Encoded::from).map_err(Error::Tokenizer)?;
+        let encoded = guarded(|| match &self.words {
+            Some(words) => words.encode(&self.inner, text),
+            None => self.inner.encode_fast(text, true),
+        });
+        let mut encoded = encoded.map(Encoded::from).map_err(Error::Tokenizer)?;
         encoded.truncated |= cut;
         Ok(encoded)
     }
@@ -270,10 +279,7 @@ impl Tokenizer {
         if cfg!(target_arch = "wasm32") {
             return texts.iter().map(|text| self.encode(text)).collect();
         }
-        let (texts, cut): (Vec<&str>, Vec<bool>) = texts.iter().map(|text| self.within_reason(text)).unzip();
-        let encoded = guarded(|| self.inner.encode_batch_fast(texts, true)).map_err(Error::Tokenizer)?;
-        let whole = encoded.into_iter().map(Encoded::from).zip(cut);
-        Ok(whole.map(|(e, cut)| Encoded { truncated: e.truncated || cut, ..e }).collect())
+        texts.into_maybe_par_iter().map(|text| self.encode(text)).collect()
     }
 
     /// A text without what lies [`LONGEST_TOKEN`] times the limit away from where tokens are kept, and whether there

@@ -17,6 +17,9 @@ use crate::{
     task::block_on,
 };
 
+/// Runs that are submitted before the first is read: one is packed and one read while one is computed.
+const MOST_UNREAD: usize = 3;
+
 /// Turns token sequences into vectors on one backend.
 pub struct Embedder {
     backend: Arc<dyn Backend>,
@@ -198,7 +201,7 @@ impl Embedder {
         let unread = &self.unread;
         let busy = |key| unread.iter().any(|run| run.key == key);
         let prepared = self.plans.get(key, busy, &*self.backend, &self.model, &self.head)?;
-        Ok((key, prepared.plan.depth().max(1)))
+        Ok((key, prepared.plan.depth().clamp(1, MOST_UNREAD)))
     }
 
     fn submit(&mut self, batch: &EncBatch, chunk: Range<usize>, key: Key) -> Result<()> {

@@ -316,8 +316,7 @@ impl Generator {
 
     /// Steps that may be submitted before the first is read.
     pub fn depth(&self) -> usize {
-        // One run of the ring is left for whoever reads something else meanwhile.
-        2
+        self.backend.capabilities().steps_ahead.max(1)
     }
 
     /// Runs that were submitted and not read.

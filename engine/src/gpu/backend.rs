@@ -10,13 +10,16 @@ use super::{
     arena::Arena,
     context::GpuContext,
     plan::GpuPlan,
-    readback::Readback,
+    readback::{DEPTH, Readback},
     state::{self, GpuState},
     weight::GpuSink,
 };
 use crate::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink, check_state},
+    backend::{
+        Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, USUAL_STEPS_AHEAD, WeightSink,
+        check_state,
+    },
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
@@ -26,6 +29,9 @@ const Q8_ROWS: usize = 8;
 
 /// Fewer rows leave a large GPU's matrix units without work in products with few columns.
 const MATRIX_PROMPT_ROWS: usize = 2048;
+
+/// In a browser a step of a GPU takes less than a millisecond and news of it often more than that.
+const STEPS_AHEAD: usize = DEPTH - 2;
 
 /// How a backend stores numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +92,11 @@ impl GpuBackend {
             prompt_rows: match context.features().cooperative_matrix {
                 true => MATRIX_PROMPT_ROWS,
                 false => USUAL_PROMPT_ROWS,
+            },
+            // A software adapter's steps take long.
+            steps_ahead: match context.features().barriers {
+                true => STEPS_AHEAD,
+                false => USUAL_STEPS_AHEAD,
             },
         };
         let shared = Shared {

@@ -8,7 +8,12 @@ use super::context::{GpuContext, free};
 use crate::{Error, Result};
 
 /// Runs that may be unread at one time.
-pub const DEPTH: usize = 3;
+pub const DEPTH: usize = 8;
+
+/// Of runs that bring back more than [`FEW_BYTES`], so many have buffers ready.
+const LARGE: usize = 3;
+
+const FEW_BYTES: u64 = 64 << 10;
 
 /// How far a slot's mapping has come; shared with the map callback.
 #[derive(Debug, Default)]
@@ -53,12 +58,13 @@ impl Readback {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes every free slot hold at least `bytes`; called when a plan is prepared.
+    /// Makes free slots hold at least `bytes`: all of them if that is little. Called when a plan is prepared.
     ///
     /// # Errors
     /// `TooLarge`, `OutOfMemory`.
     pub fn reserve(&self, context: &GpuContext, bytes: u64) -> Result<()> {
-        for slot in self.slots().iter_mut() {
+        let count = if bytes <= FEW_BYTES { DEPTH } else { LARGE };
+        for slot in self.slots().iter_mut().take(count) {
             let enough = match &*slot {
                 Slot::Empty => false,
                 Slot::Free(staging) => staging.buffer.size() >= bytes,
@@ -81,7 +87,7 @@ impl Readback {
         let index = free.ok_or_else(|| Error::Unsupported(format!("more than {DEPTH} unread runs")))?;
         let staging = match core::mem::replace(&mut slots[index], Slot::Taken) {
             Slot::Free(staging) if staging.buffer.size() >= bytes => staging,
-            // Only after a larger plan was prepared while this slot was busy.
+            // More large runs than usual, or a larger plan that was prepared while this slot was busy.
             _ => make(context, bytes)?,
         };
         Ok((index, staging))

@@ -22,8 +22,8 @@ pub use sample::pcg4d;
 use crate::{
     Error, Result,
     backend::{
-        Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink, check_state,
-        check_state_rows,
+        Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, USUAL_STEPS_AHEAD, WeightSink,
+        check_state, check_state_rows,
     },
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
@@ -56,6 +56,7 @@ impl Reference {
             blocks: &Format::BLOCKS,
             q8_rows: 0,
             prompt_rows: USUAL_PROMPT_ROWS,
+            steps_ahead: USUAL_STEPS_AHEAD,
         };
         Reference { capabilities, memory: Arc::default() }
     }

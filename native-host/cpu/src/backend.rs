@@ -7,7 +7,7 @@ use std::{
 
 use inferencelayer_engine::{
     Error, Result,
-    backend::{Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, WeightSink},
+    backend::{Backend, Capabilities, Plan, StateReading, USUAL_PROMPT_ROWS, USUAL_STEPS_AHEAD, WeightSink},
     program::Program,
     tensor::{DType, Format, State, StateSpec, WeightSpec},
 };
@@ -94,6 +94,7 @@ impl CpuBackend {
             blocks: &Format::BLOCKS,
             q8_rows: if options.q8_activations { usize::MAX } else { 0 },
             prompt_rows: USUAL_PROMPT_ROWS,
+            steps_ahead: USUAL_STEPS_AHEAD,
         };
         let arena = Arc::default();
         let (parallel, clock) = (options.parallel, options.clock);

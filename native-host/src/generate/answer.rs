@@ -9,7 +9,7 @@ use crate::{Result, tokenizer::Tokenizer};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Piece {
     pub id: u32,
-    /// Whole characters; empty while a character or a stop text may be under way.
+    /// Whole characters; empty while a character or a stop text may be under way, and without a tokenizer.
     pub text: String,
     /// Natural logarithm of the token's probability before temperature and filters.
     pub log_probability: f32,
@@ -21,7 +21,8 @@ pub struct Piece {
 #[derive(Debug)]
 pub struct Answer<'a> {
     generation: Option<Generation<'a>>,
-    tokenizer: Arc<Tokenizer>,
+    /// Without one, ids are all there is.
+    tokenizer: Option<Arc<Tokenizer>>,
     detokenizer: Detokenizer,
     stops: StopTexts,
 }
@@ -29,7 +30,7 @@ pub struct Answer<'a> {
 impl<'a> Answer<'a> {
     pub(super) fn new(
         session: &'a mut Session,
-        tokenizer: Arc<Tokenizer>,
+        tokenizer: Option<Arc<Tokenizer>>,
         ids: &[u32],
         eos: &[u32],
         settings: &GenerateSettings,
@@ -61,9 +62,12 @@ impl<'a> Answer<'a> {
                 return Err(error);
             }
         };
-        let mut text = self.detokenizer.push(&self.tokenizer, token.id)?;
-        if token.finish.is_some() {
-            text += &self.detokenizer.finish(&self.tokenizer)?;
+        let mut text = String::new();
+        if let Some(tokenizer) = &self.tokenizer {
+            text += &self.detokenizer.push(tokenizer, token.id)?;
+            if token.finish.is_some() {
+                text += &self.detokenizer.finish(tokenizer)?;
+            }
         }
         let (mut text, stopped) = self.stops.push(&text);
         let finish = if stopped { Some(Finish::Stop) } else { token.finish };

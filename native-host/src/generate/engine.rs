@@ -396,14 +396,19 @@ impl GenerateEngine {
     /// [`GenerationDefaults::eos`](super::GenerationDefaults::eos) unless the settings say otherwise.
     ///
     /// # Errors
-    /// As [`Session::generate`]; `Input` without a tokenizer.
+    /// As [`Session::generate`]; `Input` for stop texts without a tokenizer.
     pub fn answer<'a>(
         &self,
         session: &'a mut Session,
         ids: &[u32],
         settings: &GenerateSettings,
     ) -> Result<Answer<'a>> {
-        Answer::new(session, self.tokenizer()?.clone(), ids, &self.defaults.eos, settings)
+        let tokenizer = match self.tokenizer() {
+            Ok(tokenizer) => Some(tokenizer.clone()),
+            Err(why) if !settings.stop.is_empty() => return Err(why),
+            Err(_) => None,
+        };
+        Answer::new(session, tokenizer, ids, &self.defaults.eos, settings)
     }
 
     /// # Errors

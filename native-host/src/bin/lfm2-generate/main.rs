@@ -160,42 +160,27 @@ fn generate(
         answer.ids.push(id);
         answer.finish = finish;
     };
-    match engine.tokenizer() {
-        Ok(_) => {
-            let mut text = String::new();
-            let mut stopped = false;
-            for piece in engine.answer(session, &ids, &settings)? {
-                let piece = piece?;
-                take(piece.id, piece.finish);
-                if !args.json {
-                    report::print(&piece.text)?;
-                }
-                text += &piece.text;
-                if stop() {
-                    stopped = true;
-                    break;
-                }
-            }
-            if !args.json {
-                report::print("\n")?;
-            }
-            (answer.text, answer.stopped) = (Some(text), stopped);
+    // Without a tokenizer, ids are all there is.
+    let tokenizer = engine.tokenizer().is_ok();
+    let mut text = String::new();
+    let mut stopped = false;
+    for piece in engine.answer(session, &ids, &settings)? {
+        let piece = piece?;
+        take(piece.id, piece.finish);
+        if !args.json {
+            report::print(&if tokenizer { piece.text.clone() } else { format!("{}\n", piece.id) })?;
         }
-        // Without a tokenizer, ids are all there is.
-        Err(_) => {
-            let mut sampling = settings.sampling;
-            if !args.ignore_eos {
-                sampling.stop.clone_from(&engine.defaults().eos);
-            }
-            for token in session.generate(&ids, args.max_tokens, &sampling)? {
-                let token = token?;
-                take(token.id, token.finish);
-                if !args.json {
-                    report::print(&format!("{}\n", token.id))?;
-                }
-            }
+        text += &piece.text;
+        if stop() {
+            stopped = true;
+            break;
         }
     }
+    if !args.json && tokenizer {
+        report::print("\n")?;
+    }
+    answer.text = tokenizer.then_some(text);
+    answer.stopped = stopped;
     answer.timings.decode = start.elapsed().saturating_sub(answer.timings.prefill);
     Ok(answer)
 }
