@@ -50,6 +50,19 @@ pub fn run(
             }
             Ok(())
         }
+        Op::Normalize(o) => {
+            let ((rows, cols), kept) = (scope.shape(o.x), scope.program.spec(o.out).cols);
+            for row in 0..rows {
+                let mut values = scope.floats[o.x.index()][row * cols..][..kept].to_vec();
+                if o.unit {
+                    let norm =
+                        libm::sqrt(values.iter().map(|v| f64::from(*v) * f64::from(*v)).sum()).max(1e-12);
+                    values.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
+                }
+                scope.store_row(o.out, row, &values);
+            }
+            Ok(())
+        }
         Op::Linear(o) => scope.linear(o),
         Op::Attention(o) => scope.attention(o),
         Op::CachedAttention(o) => scope.cached_attention(o),
@@ -67,26 +80,15 @@ pub fn every_other(scope: &mut Scope<'_>, op: &Op) -> Result<()> {
         Op::GatedLinear(o) => scope.gated_linear(o),
         Op::Rope(o) => scope.rope(o),
         Op::Pool(o) => scope.pool(o),
-        Op::Normalize(o) => {
-            let ((rows, cols), kept) = (scope.shape(o.x), scope.program.spec(o.out).cols);
-            for row in 0..rows {
-                let mut values = scope.floats[o.x.index()][row * cols..][..kept].to_vec();
-                if o.unit {
-                    let norm =
-                        libm::sqrt(values.iter().map(|v| f64::from(*v) * f64::from(*v)).sum()).max(1e-12);
-                    values.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
-                }
-                scope.store_row(o.out, row, &values);
-            }
-            Ok(())
-        }
         Op::StoreKv(o) => scope.store_kv(o),
         Op::ShortConv(o) => scope.short_conv(o),
         Op::Route(o) => scope.route(o),
         Op::ExpertGatedLinear(o) => scope.expert_gated_linear(o),
         Op::ExpertLinear(o) => scope.expert_linear(o),
         Op::Sample(o) => scope.sample(o),
-        Op::Norm(_) | Op::Linear(_) | Op::Attention(_) | Op::CachedAttention(_) => no_other(scope, op),
+        Op::Norm(_) | Op::Normalize(_) | Op::Linear(_) | Op::Attention(_) | Op::CachedAttention(_) => {
+            no_other(scope, op)
+        }
     }
 }
 
