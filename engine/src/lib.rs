@@ -19,6 +19,7 @@ pub mod generate;
 pub mod gpu;
 pub mod model;
 pub mod op;
+mod order;
 pub mod pooling;
 pub mod program;
 pub mod quant;

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::{
     Error, Result,
     op::Op,
+    order,
     tensor::{DType, State},
 };
 
@@ -128,14 +129,14 @@ impl Program {
 
     /// The same for other lifetimes.
     pub fn slots_for(&self, lives: &[Option<Lifetime>]) -> (Vec<Option<usize>>, Vec<usize>) {
-        let mut order: Vec<usize> = (0..self.buffers.len()).collect();
-        order
-            .retain(|&i| lives[i].is_some() && matches!(self.buffers[i].role, Role::Internal | Role::Output));
-        order.sort_unstable_by_key(|&i| (lives[i].map(|l| l.first), i));
+        let order = order::sorted(lives.iter().map(|l| [l.map_or(u64::MAX, |l| l.first as u64), 0]));
         let (mut slot_of, mut sizes, mut free_at) =
             (alloc::vec![None; self.buffers.len()], Vec::new(), Vec::new());
         for i in order {
             let Some(life) = lives[i] else { continue };
+            if !matches!(self.buffers[i].role, Role::Internal | Role::Output) {
+                continue;
+            }
             let bytes = self.buffers[i].bytes();
             let slot = free_at.iter().position(|&last: &usize| last < life.first).unwrap_or_else(|| {
                 free_at.push(0);

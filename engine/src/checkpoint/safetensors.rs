@@ -12,7 +12,7 @@ use serde::{
 };
 
 use super::{Element, ReadAt, Reading, TensorInfo, TensorSource};
-use crate::{Error, Result, tensor::Format};
+use crate::{Error, Result, order::in_order, tensor::Format};
 
 /// Longest header, as in the format's reference implementation.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -134,14 +134,13 @@ impl<'de> Deserialize<'de> for Header {
 /// Checks that the tensors fill the `data` bytes that begin at `start` without overlap or gap, each with as
 /// many bytes as its shape says.
 fn place(
-    mut entries: Vec<(String, Entry)>,
+    entries: Vec<(String, Entry)>,
     start: u64,
     data: u64,
 ) -> Result<BTreeMap<String, TensorInfo>, String> {
-    entries.sort_unstable_by_key(|(_, e)| e.data_offsets);
     let mut tensors = BTreeMap::new();
     let (mut end_before, mut before) = (0, String::new());
-    for (name, entry) in entries {
+    for (name, entry) in in_order(entries, |(_, entry)| entry.data_offsets) {
         let Entry { dtype, shape, data_offsets: [begin, end] } = entry;
         if begin > end || end > data {
             return Err(format!(

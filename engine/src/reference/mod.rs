@@ -37,6 +37,7 @@ use weight::ReferenceSink;
 pub struct Reference {
     capabilities: Capabilities,
     memory: Arc<AtomicU64>,
+    others: ops::Others,
 }
 
 impl Reference {
@@ -47,6 +48,10 @@ impl Reference {
 
     /// With activations and weights rounded the way another backend stores them.
     pub fn with_formats(activations: DType, weights: Format) -> Self {
+        Self::with(activations, weights, ops::every_other)
+    }
+
+    fn with(activations: DType, weights: Format, others: ops::Others) -> Self {
         let tables = if weights == Format::F16 { Format::F16 } else { Format::F32 };
         let capabilities = Capabilities {
             name: "reference (scalar)".into(),
@@ -58,7 +63,13 @@ impl Reference {
             prompt_rows: USUAL_PROMPT_ROWS,
             steps_ahead: USUAL_STEPS_AHEAD,
         };
-        Reference { capabilities, memory: Arc::default() }
+        Reference { capabilities, memory: Arc::default(), others }
+    }
+
+    /// f32 throughout, with the ops of [`quick_check`](crate::testing::quick_check) alone: a program that has no other
+    /// use for the reference does not hold all of it.
+    pub fn for_quick_check() -> Self {
+        Self::with(DType::F32, Format::F32, ops::no_other)
     }
 
     /// The same with 8-bit inputs of linear ops with block weights, for up to `rows` rows.
@@ -87,7 +98,7 @@ impl Backend for Reference {
     }
 
     fn prepare(&self, program: &Program) -> Result<Box<dyn Plan>> {
-        Ok(Box::new(ReferencePlan::new(program.clone())?))
+        Ok(Box::new(ReferencePlan::new(program.clone(), self.others)?))
     }
 
     fn state(&self, spec: StateSpec) -> Result<State> {

@@ -27,17 +27,20 @@ pub fn activate(activation: Activation, x: f32) -> f32 {
     }
 }
 
-/// Runs one op on the real rows.
+/// Runs an op that [`run`] does not by itself.
+pub type Others = fn(&mut Scope<'_>, &Op) -> Result<()>;
+
+/// Runs one op on the real rows: those of a quick check here, the others by `others`.
 pub fn run(
     op: &Op,
     program: &Program,
     counts: &Counts,
     floats: &mut [Values],
     integers: &mut [Vec<u32>],
+    others: Others,
 ) -> Result<()> {
     let mut scope = Scope { program, counts, floats, integers };
     match op {
-        Op::Embed(o) => scope.embed(o),
         Op::Norm(o) => {
             let (rows, cols) = scope.shape(o.x);
             for row in 0..rows {
@@ -47,11 +50,6 @@ pub fn run(
             }
             Ok(())
         }
-        Op::Linear(o) => scope.linear(o),
-        Op::GatedLinear(o) => scope.gated_linear(o),
-        Op::Rope(o) => scope.rope(o),
-        Op::Attention(o) => scope.attention(o),
-        Op::Pool(o) => scope.pool(o),
         Op::Normalize(o) => {
             let ((rows, cols), kept) = (scope.shape(o.x), scope.program.spec(o.out).cols);
             for row in 0..rows {
@@ -65,17 +63,39 @@ pub fn run(
             }
             Ok(())
         }
-        Op::StoreKv(o) => scope.store_kv(o),
+        Op::Linear(o) => scope.linear(o),
+        Op::Attention(o) => scope.attention(o),
         Op::CachedAttention(o) => scope.cached_attention(o),
+        op => others(&mut scope, op),
+    }?;
+    // Whole blocks are rounded at a time, so after the op.
+    op.operands().1.into_iter().for_each(|id| scope.round_q8(id));
+    Ok(())
+}
+
+/// Every other op.
+pub fn every_other(scope: &mut Scope<'_>, op: &Op) -> Result<()> {
+    match op {
+        Op::Embed(o) => scope.embed(o),
+        Op::GatedLinear(o) => scope.gated_linear(o),
+        Op::Rope(o) => scope.rope(o),
+        Op::Pool(o) => scope.pool(o),
+        Op::StoreKv(o) => scope.store_kv(o),
         Op::ShortConv(o) => scope.short_conv(o),
         Op::Route(o) => scope.route(o),
         Op::ExpertGatedLinear(o) => scope.expert_gated_linear(o),
         Op::ExpertLinear(o) => scope.expert_linear(o),
         Op::Sample(o) => scope.sample(o),
-    }?;
-    // Whole blocks are rounded at a time, so after the op.
-    op.operands().1.into_iter().for_each(|id| scope.round_q8(id));
-    Ok(())
+        Op::Norm(_) | Op::Normalize(_) | Op::Linear(_) | Op::Attention(_) | Op::CachedAttention(_) => {
+            no_other(scope, op)
+        }
+    }
+}
+
+/// # Errors
+/// `Unsupported`, naming the op.
+pub fn no_other(_: &mut Scope<'_>, op: &Op) -> Result<()> {
+    Err(Error::Unsupported(format!("op {} in a quick check", op.name())))
 }
 
 /// The f32 values of a weight of this backend.
@@ -126,7 +146,8 @@ fn norm_row(row: &mut [f32], params: &NormParams) -> Result<()> {
     Ok(())
 }
 
-pub(super) struct Scope<'a> {
+/// What an op works on.
+pub struct Scope<'a> {
     pub(super) program: &'a Program,
     counts: &'a Counts,
     floats: &'a mut [Values],

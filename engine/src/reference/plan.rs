@@ -19,12 +19,13 @@ pub struct ReferencePlan {
     integers: Vec<Vec<u32>>,
     results: VecDeque<(Ticket, Vec<f32>)>,
     next: u64,
+    others: ops::Others,
 }
 
 impl ReferencePlan {
     /// # Errors
     /// `Unsupported` for more than memory.
-    pub fn new(program: Program) -> Result<Self> {
+    pub fn new(program: Program, others: ops::Others) -> Result<Self> {
         let cells = program.buffers.iter().map(|b| b.rows.saturating_mul(b.cols));
         let bytes = cells.fold(0usize, usize::saturating_add).saturating_mul(4);
         if Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
@@ -36,7 +37,7 @@ impl ReferencePlan {
         };
         let floats = program.buffers.iter().map(|b| vec![0f32; size(b, true)]).collect();
         let integers = program.buffers.iter().map(|b| vec![0u32; size(b, false)]).collect();
-        Ok(ReferencePlan { program, floats, integers, results: VecDeque::new(), next: 0 })
+        Ok(ReferencePlan { program, floats, integers, results: VecDeque::new(), next: 0, others })
     }
 }
 
@@ -65,7 +66,7 @@ impl Plan for ReferencePlan {
             ReferenceState::of(state)?.load(state.spec().dtype, &mut self.floats[i], &mut self.integers[i]);
         }
         for op in &self.program.ops {
-            ops::run(op, &self.program, &counts, &mut self.floats, &mut self.integers)?;
+            ops::run(op, &self.program, &counts, &mut self.floats, &mut self.integers, self.others)?;
         }
         for (id, state) in &self.program.states {
             let i = id.index();

@@ -34,6 +34,7 @@ use crate::{
     Error, Result,
     backend::{Backend, Capabilities},
     quant::q8,
+    reference::Reference,
     tensor::{DType, Format},
 };
 pub use blocks::random_blocks;
@@ -85,7 +86,7 @@ impl Case {
     /// # Errors
     /// Those of the backend; `Unsupported` if it returns values that are not finite.
     pub async fn run(&self, backend: &dyn Backend) -> Result<Deviation> {
-        run::run(self, backend).await
+        run::run(self, backend, &Reference::new()).await
     }
 }
 

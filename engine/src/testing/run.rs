@@ -52,12 +52,11 @@ impl fmt::Display for Deviation {
     }
 }
 
-pub async fn run(case: &Case, backend: &dyn Backend) -> Result<Deviation> {
-    let reference = Reference::new();
+pub async fn run(case: &Case, backend: &dyn Backend, reference: &Reference) -> Result<Deviation> {
     let (expected, kept) = {
-        let graph = record(case, &reference, backend)?;
-        let values = values(&graph, &reference, case.sizes, false).await?;
-        (values, states::read(&graph.states, &reference).await?)
+        let graph = record(case, reference, backend)?;
+        let values = values(&graph, reference, case.sizes, false).await?;
+        (values, states::read(&graph.states, reference).await?)
     };
     let graph = record(case, backend, backend)?;
     let found = values(&graph, backend, case.sizes, case.sizes.has_spare_rows()).await?;

@@ -7,7 +7,7 @@ use super::{
     super::{Element, TensorInfo},
     reader::{Place, Reader},
 };
-use crate::{Result, format::Format};
+use crate::{Result, format::Format, order::in_order};
 
 /// GGUF's limit.
 const MOST_DIMENSIONS: u32 = 4;
@@ -137,14 +137,13 @@ async fn read_entry(reader: &mut Reader<'_>, place: Place<'_>, alignment: u64) -
 /// # Errors
 /// What is wrong with which tensor.
 pub(super) fn place(
-    mut entries: Vec<(String, TensorInfo)>,
+    entries: Vec<(String, TensorInfo)>,
     start: u64,
     size: u64,
 ) -> Result<BTreeMap<String, TensorInfo>, String> {
-    entries.sort_unstable_by_key(|(_, info)| (info.offset, info.bytes));
     let mut tensors = BTreeMap::new();
     let (mut end_before, mut before) = (0, String::new());
-    for (name, mut info) in entries {
+    for (name, mut info) in in_order(entries, |(_, info)| [info.offset, info.bytes]) {
         let end = info.offset.checked_add(info.bytes);
         if end.and_then(|end| end.checked_add(start)).is_none_or(|end| end > size) {
             return Err(format!(
