@@ -1,7 +1,7 @@
 //! The op suite: every op with every option in odd shapes, on any backend, against the scalar reference.
 //!
 //! A case records the same small program for the backend under test and for
-//! [`Reference`](crate::reference::Reference), with weights rounded to the formats that the backend keeps, runs
+//! [`Reference`], with weights rounded to the formats that the backend keeps, runs
 //! both on the same seeded inputs and compares within a bound that follows from element types and op. Programs
 //! recorded for more rows than a run uses are first run full of NaN and huge values, so that whatever leaks
 //! from beyond the counts shows.
