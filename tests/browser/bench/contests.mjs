@@ -65,3 +65,12 @@ export function difference(ours, peer) {
     }
     return null;
 }
+
+/** How many characters two greedy answers have in common, in words; null where one did not answer. */
+export function agreement(ours, peer) {
+    const [a, b] = [ours.checks.said, peer.checks.said];
+    if (!a || !b) return null;
+    let same = 0;
+    while (same < a.length && a[same] === b[same]) same += 1;
+    return `greedy answers agree in ${same} of ${a.length} characters`;
+}

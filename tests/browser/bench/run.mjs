@@ -8,7 +8,7 @@ import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
 
 import { launch, visit } from "./browser.mjs";
-import { contests, difference, pooled } from "./contests.mjs";
+import { agreement, contests, difference, pooled } from "./contests.mjs";
 import { commit, entries, processor, row } from "./ledger.mjs";
 import { median } from "./page/lib/measure.js";
 import { CASES } from "./page/lib/query.js";
@@ -27,6 +27,7 @@ const HELP = `node tests/browser/bench/run.mjs [options]: measures the built pac
   --budget MS       that the runs of a case take in a turn, about (default: 4000)
   --least N         runs of a case in a turn, however long they take (default: 3)
   --context N       most tokens of a prompt and its answer (default: 2048)
+  --package DIR     the built package's folder (default: web/dist)
   --minilm DIR      all-MiniLM-L6-v2 (default: as fetch-model finds it)
   --gguf FILE       the model that generates (default: SmolLM2-135M, as fetch-model finds it)
   --python PATH     with onnx and onnxruntime, to make the peers' model (default: python3)
@@ -48,6 +49,7 @@ const OPTIONS = {
     budget: { type: "string", default: "4000" },
     least: { type: "string", default: "3" },
     context: { type: "string", default: "2048" },
+    package: { type: "string", default: join(ROOT, "web/dist") },
     minilm: { type: "string" },
     gguf: { type: "string" },
     python: { type: "string", default: "python3" },
@@ -132,6 +134,8 @@ async function measured(given, folder) {
         const compared = others.filter(Boolean).filter((peer) => {
             const why = difference(first, peer);
             if (why) console.error(`${peer.engine.name} is not compared: ${why}`);
+            const common = agreement(first, peer);
+            if (common) console.error(`${peer.engine.name}: ${common}`);
             return !why;
         });
         tell(entries(first, compared, where), given.ledger);

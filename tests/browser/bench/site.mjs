@@ -11,13 +11,13 @@ import { BENCH, PEERS, peers, ROOT, TOOLS } from "./paths.mjs";
  * @param {string} folder which is made anew
  * @param {object} options
  * @param {boolean} [options.copy] files instead of links, for another machine
+ * @param {string} options.package the built package
  * @param {string} [options.minilm] a sentence-transformers folder, served as models/minilm/
  * @param {string} [options.gguf] a GGUF file, served as models/NAME
  * @param {boolean} [options.peers]
  * @param {string} options.python which has onnx and onnxruntime, for the peers' model
  */
-export function makeSite(folder, { copy = false, minilm, gguf, peers: withPeers = false, python }) {
-    const dist = join(ROOT, "web/dist");
+export function makeSite(folder, { copy = false, package: dist, minilm, gguf, peers: withPeers = false, python }) {
     if (!existsSync(join(dist, "index.js"))) throw new Error("the package is not built: web/build does it");
     rmSync(folder, { recursive: true, force: true });
     const put = (from, to) => {

@@ -3,6 +3,7 @@
 import { embedding } from "./lib/embedding.js";
 import { generation } from "./lib/generation.js";
 import { bench, log } from "./lib/report.js";
+import { promptIds } from "./lib/texts.js";
 
 /** Versions come with the page: the built package does not say its own. */
 const version = async () => (await (await fetch("./version.json")).json()).inferencelayer;
@@ -34,21 +35,25 @@ async function open(address, { device, dtype }, again, result, options = {}) {
 
 /** @returns {import("./lib/generation.js").Generator} */
 function generator(model) {
+    const { vocabulary } = model.info;
+    const generate = async (prompt, maxTokens) => {
+        const start = performance.now();
+        const ids = [];
+        let text = "";
+        let usage;
+        for await (const part of model.generate(prompt, { maxTokens, ignoreEos: true })) {
+            ids.push(...part.tokens);
+            text += part.text;
+            usage = part.usage;
+        }
+        const total = performance.now() - start;
+        // A file without a tokenizer gives no text and so no part before the last: the worker knows the first.
+        return { prompt: usage.promptTokens, first: usage.firstTokenMs, total, count: ids.length, ids, text };
+    };
     return {
-        vocabulary: model.info.vocabulary,
-        async generate(prompt, maxTokens) {
-            const start = performance.now();
-            const ids = [];
-            let text = "";
-            let usage;
-            for await (const part of model.generate(prompt, { maxTokens, ignoreEos: true })) {
-                ids.push(...part.tokens);
-                text += part.text;
-                usage = part.usage;
-            }
-            // A file without a tokenizer gives no text and so no part before the last: the worker knows the first.
-            return { first: usage.firstTokenMs, total: performance.now() - start, count: ids.length, ids, text };
-        },
+        run: (length, salt, tokens) => generate(promptIds(length, vocabulary, salt), tokens),
+        say: generate,
+        greedy: (ids = promptIds(16, vocabulary), tokens) => generate(ids, tokens),
     };
 }
 

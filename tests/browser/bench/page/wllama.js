@@ -2,6 +2,7 @@
 
 import { generation } from "./lib/generation.js";
 import { bench, log } from "./lib/report.js";
+import { words } from "./lib/texts.js";
 import { LoggerWithoutDebug, Wllama } from "./peers/wllama/esm/index.js";
 
 const version = async () => (await (await fetch("./version.json")).json())["@wllama/wllama"];
@@ -22,30 +23,30 @@ bench(async (result, query) => {
         });
         await log(`wllama ${result.engine.version}, ${engine.getNumThreads()} threads`);
         result.details.threads = engine.getNumThreads();
-        return {
-            vocabulary: engine.getLoadedContextInfo().n_vocab,
-            async generate(prompt, tokens) {
-                const start = performance.now();
-                let first = 0;
-                let text = "";
-                let count = tokens;
-                await engine.createCompletion({
-                    prompt,
-                    max_tokens: tokens,
-                    temperature: 0,
-                    top_k: 1,
-                    ignore_eos: true,
-                    cache_prompt: false,
-                    stream: true,
-                    onData(chunk) {
-                        first ||= performance.now() - start;
-                        text += chunk.choices[0]?.text ?? "";
-                        count = chunk.timings?.predicted_n ?? chunk.usage?.completion_tokens ?? count;
-                    },
-                });
-                return { first, total: performance.now() - start, count, text };
-            },
+        const say = async (prompt, tokens) => {
+            const start = performance.now();
+            let first = 0;
+            let text = "";
+            let usage;
+            await engine.createCompletion({
+                prompt,
+                max_tokens: tokens,
+                temperature: 0,
+                top_k: 1,
+                ignore_eos: true,
+                cache_prompt: false,
+                stream: true,
+                onData(chunk) {
+                    first ||= performance.now() - start;
+                    text += chunk.choices[0]?.text ?? "";
+                    usage = chunk.usage ?? usage;
+                },
+            });
+            const total = performance.now() - start;
+            return { prompt: usage.prompt_tokens, first, total, count: usage.completion_tokens, text };
         };
+        // It takes text, not ids.
+        return { say, run: (length, salt, tokens) => say(words(length, salt), tokens) };
     };
     await generation(result, query, load);
 });

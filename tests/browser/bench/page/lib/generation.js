@@ -3,19 +3,24 @@
 import { figure, repeat, time } from "./measure.js";
 import { nameOf, numbers } from "./query.js";
 import { attempt } from "./report.js";
-import { promptIds } from "./texts.js";
+
+/** What all engines are to continue, in words, so that their answers can be compared. */
+const BEGINNING = "The capital of France is";
 
 /**
  * @typedef {object} Answer
+ * @property {number} prompt tokens of the prompt
  * @property {number} first milliseconds from the call to the first token
  * @property {number} total milliseconds from the call to its end
  * @property {number} count tokens
  * @property {number[]} [ids]
  * @property {string} text
  *
- * @typedef {object} Generator
- * @property {number} vocabulary
- * @property {(ids: number[], tokens: number) => Promise<Answer>} generate the most likely tokens, whatever they are
+ * @typedef {object} Generator the answers are of the most likely tokens, whatever they are
+ * @property {(length: number, salt: number, tokens: number) => Promise<Answer>} run after a prompt of about so many
+ *     tokens; of another salt it begins differently: what two prompts share need not be computed again
+ * @property {(text: string, tokens: number) => Promise<Answer>} say after a text
+ * @property {(ids: number[] | undefined, tokens: number) => Promise<Answer>} [greedy] after these ids
  */
 
 /**
@@ -29,23 +34,22 @@ export async function generation(result, query, load) {
     let model;
     const loading = await time(async () => (model = await load(false)));
     figures.push(figure(`${name} load`, "ms", [loading]));
-    // No two prompts begin alike: what they share need not be computed again.
     let salt = 1;
-    const prompt = (length) => promptIds(length, model.vocabulary, salt++);
-    details.firstTokenMs = (await model.generate(prompt(16), 1)).total;
+    const run = (length, tokens) => model.run(length, salt++, tokens);
+    details.firstTokenMs = (await run(16, 1)).total;
 
     for (const [length] of numbers(query.cases, "prefill")) {
         const bench = `${name} prompt of ${length}`;
         await attempt(result, bench, async () => {
-            const runs = await repeat(query, () => model.generate(prompt(length), 1));
-            const rates = runs.map(({ total }) => (length * 1000) / total);
+            const runs = await repeat(query, () => run(length, 1));
+            const rates = runs.map(({ prompt, total }) => (prompt * 1000) / total);
             figures.push(figure(bench, "tokens/s", rates));
         });
     }
     for (const [tokens, after] of numbers(query.cases, "decode")) {
         const bench = `${name} ${tokens} tokens after ${after}`;
         await attempt(result, bench, async () => {
-            const runs = await repeat(query, () => model.generate(prompt(after), tokens));
+            const runs = await repeat(query, () => run(after, tokens));
             const short = runs.find(({ count }) => count !== tokens);
             if (short) throw new Error(`${short.count} tokens came`);
             const rates = runs.map(({ first, total }) => ((tokens - 1) * 1000) / (total - first));
@@ -53,10 +57,13 @@ export async function generation(result, query, load) {
         });
     }
     for (const [tokens] of numbers(query.cases, "greedy")) {
-        await attempt(result, `${name} greedy`, async () => {
-            const ids = query.prompt ?? promptIds(16, model.vocabulary);
-            const answer = await model.generate(ids, tokens);
-            checks.greedy = { prompt: ids, ids: answer.ids, text: answer.text };
+        if (model.greedy)
+            await attempt(result, `${name} greedy`, async () => {
+                const { ids } = await model.greedy(query.prompt, tokens);
+                checks.greedy = { prompt: query.prompt, ids };
+            });
+        await attempt(result, `${name} in words`, async () => {
+            checks.said = (await model.say(BEGINNING, tokens)).text;
         });
     }
     if (query.cases.includes("warm")) {
@@ -64,7 +71,7 @@ export async function generation(result, query, load) {
         await attempt(result, bench, async () => {
             const ms = await time(async () => {
                 model = await load(true);
-                await model.generate(prompt(16), 1);
+                await run(16, 1);
             });
             figures.push(figure(bench, "ms", [ms]));
         });

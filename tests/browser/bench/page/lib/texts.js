@@ -34,6 +34,14 @@ export async function texts(tokenize, count, tokens) {
     return made;
 }
 
+/** So many words, each a token or little more; `salt` makes another text, which begins differently. */
+export function words(count, salt = 0) {
+    let seed = salt + 1;
+    for (let i = 0; i < 5; i++) seed = (seed * 48271) % 2147483647;
+    const word = () => WORDS[(seed = (seed * 48271) % 2147483647) % WORDS.length];
+    return Array.from({ length: count }, word).join(" ");
+}
+
 /**
  * Ids of a prompt, those of the other benches' peers; `salt` makes another prompt, which shares no beginning.
  * @param {number} length
