@@ -36,7 +36,8 @@ export async function bench(work) {
     await new Promise((resolve) => setTimeout(resolve, 200));
     longTasks.push(...observer.takeRecords());
     const longest = Math.max(0, ...longTasks.map(({ duration }) => duration));
-    result.longTasks = { count: longTasks.length, longest };
+    const tasks = longTasks.map(({ startTime, duration }) => [Math.round(startTime), duration]);
+    result.longTasks = { count: longTasks.length, longest, tasks };
     result.browser = navigator.userAgent.match(/Chrom\w*\/([\d.]+)/)?.[1] ?? navigator.userAgent;
     await log(`done, ${result.failures.length} failures`);
     await fetch("/done", { method: "POST", body: JSON.stringify(result) });
