@@ -7,9 +7,16 @@ import { LoggerWithoutDebug, Wllama } from "./peers/wllama/esm/index.js";
 
 const version = async () => (await (await fetch("./version.json")).json())["@wllama/wllama"];
 
+/** Its WebGPU kernels need f16; without, it says nothing and computes on the CPU. */
+async function mode(cpu) {
+    if (cpu) return "wasm, 1 thread";
+    const adapter = await navigator.gpu?.requestAdapter();
+    return adapter?.features.has("shader-f16") ? "webgpu" : "wasm, having no shader-f16";
+}
+
 bench(async (result, query) => {
     const cpu = query.device === "cpu";
-    result.engine = { name: "wllama", version: await version(), mode: cpu ? "wasm, 1 thread" : "webgpu" };
+    result.engine = { name: "wllama", version: await version(), mode: await mode(cpu) };
     let engine;
     const load = async () => {
         await engine?.exit();
