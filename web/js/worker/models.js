@@ -73,12 +73,23 @@ export class LoadedModel {
         }
         const progress = new Progress(tell);
         const { wasm } = this;
-        const { device, info } = await openDevice(wasm, kind);
-        this.device = device;
+        // The device is opened and checked while files come; without one nothing more of them is fetched.
+        const opening = openDevice(wasm, kind);
+        const failed = new AbortController();
+        opening.catch(() => failed.abort());
         const inner = await obtain(
             this.source,
-            { signal, progress, keep: cache !== false, hub, wasm, device },
+            {
+                signal: AbortSignal.any([signal, failed.signal]),
+                progress,
+                keep: cache !== false,
+                hub,
+                wasm,
+                opening,
+            },
             async (files) => {
+                const { device, info } = await opening;
+                this.device = device;
                 const weights = Object.entries(files.files).filter(([path]) =>
                     /\.(gguf|safetensors)$/.test(path),
                 );
@@ -125,7 +136,10 @@ export class LoadedModel {
                 };
                 return made;
             },
-        );
+        ).catch(async (error) => {
+            await opening;
+            throw error;
+        });
         if (signal.aborted) {
             inner.free();
             throw new Aborted("the call was aborted");

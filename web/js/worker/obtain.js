@@ -26,7 +26,7 @@ const STRIDE = 16 << 20;
  * Obtains a model's files and gives them to `use`.
  * @template T
  * @param {any} source
- * @param {{signal: AbortSignal, progress: import("./progress.js").Progress, keep: boolean, hub?: string, wasm: any, device: any}} context
+ * @param {{signal: AbortSignal, progress: import("./progress.js").Progress, keep: boolean, hub?: string, wasm: any, opening: Promise<{device: any}>}} context
  * @param {(files: Obtained) => Promise<T>} use
  * @returns {Promise<T>}
  */
@@ -164,7 +164,7 @@ async function open({ entry, located, kind, cached }, context) {
 const isWeights = (path) => /\.(gguf|safetensors)$/.test(path);
 
 /** Reads with turns for the event loop, progress and an end when nobody waits any more. */
-function paced(reader, path, obtained, { signal, progress, device }) {
+function paced(reader, path, obtained, { signal, progress, opening }) {
     let since = 0;
     return {
         size: reader.size,
@@ -174,7 +174,7 @@ function paced(reader, path, obtained, { signal, progress, device }) {
                 since += length;
                 if (since >= STRIDE) {
                     since = 0;
-                    await device.idle();
+                    await (await opening).device.idle();
                     await turn();
                 }
                 const bytes = await reader.read(offset, length);
