@@ -54,7 +54,8 @@ export function entries(ours, peers, where) {
             const same = peer.figures.find((other) => other.bench === one.bench);
             if (!same) return [];
             const { name, version, mode } = peer.engine;
-            const by = { ratio: ratio(one.better, one.figure, same.figure), best_ratio: ratio(one.better, one.best, same.best) };
+            const times = (ours, peer) => ratio(one.better, ours, peer);
+            const by = { ratio: times(one.figure, same.figure), best_ratio: times(one.best, same.best) };
             return [{ name, version, mode, figure: same.figure, ...by }];
         });
         const { count, longest } = ours.longTasks;

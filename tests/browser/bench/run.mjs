@@ -122,7 +122,8 @@ async function measured(given, folder) {
     };
     // Chromium calls every software adapter by one name.
     const adapter = ["swiftshader", "lavapipe"].includes(given.adapter) ? given.adapter : undefined;
-    const where = { adapter, cpu: processor(), os: `${platform()} ${arch() === "x64" ? "x86_64" : arch()}`, commit: commit() };
+    const os = `${platform()} ${arch() === "x64" ? "x86_64" : arch()}`;
+    const where = { adapter, cpu: processor(), os, commit: commit() };
     for (const { ours, peers } of plan) {
         const sides = [ours, ...peers].map((side) => ({ side, results: [] }));
         for (let round = 0; round < Number(given.rounds); round++)

@@ -41,7 +41,8 @@ export function makeSite(folder, { copy = false, package: dist, minilm, gguf, pe
     put(join(modules, "@wllama/wllama/esm"), "peers/wllama/esm");
     put(join(modules, "onnxruntime-common/dist/esm"), "peers/onnxruntime-common/dist/esm");
     const ort = join(modules, "onnxruntime-web/dist");
-    for (const file of ["ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.asyncify.mjs", "ort-wasm-simd-threaded.asyncify.wasm"])
+    const module = "ort-wasm-simd-threaded.asyncify";
+    for (const file of ["ort.webgpu.bundle.min.mjs", `${module}.mjs`, `${module}.wasm`])
         put(join(ort, file), `peers/onnxruntime-web/dist/${file}`);
     if (minilm) put(onnx(minilm, python), "models/onnx/minilm");
 }
@@ -49,7 +50,10 @@ export function makeSite(folder, { copy = false, package: dist, minilm, gguf, pe
 /** The model as ONNX files, made once. */
 function onnx(model, python) {
     const folder = join(TOOLS, "bench-onnx");
-    if (!existsSync(join(folder, "onnx/model_quantized.onnx")))
-        execFileSync(python, [join(ROOT, "tests/peers/bert_onnx.py"), model, folder], { stdio: ["ignore", 2, "ignore"] });
+    // The last of its files: what is there without it was not finished.
+    if (!existsSync(join(folder, "onnx/model_quantized.onnx"))) {
+        const script = join(ROOT, "tests/peers/bert_onnx.py");
+        execFileSync(python, [script, model, folder], { stdio: ["ignore", 2, "inherit"] });
+    }
     return folder;
 }

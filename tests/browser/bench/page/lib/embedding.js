@@ -44,6 +44,7 @@ export async function embedding(result, query, load) {
         });
     }
     if (query.cases.includes("warm")) {
+        // Ours by a new worker; transformers.js keeps its module, which is compiled already.
         const bench = `${name} load and first vector, cached`;
         await attempt(result, bench, async () => {
             const ms = await time(async () => (await load(true)).embed([checked]));
