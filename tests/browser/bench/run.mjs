@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // node tests/browser/bench/run.mjs: the package in Chromium, beside its peers. `--help` explains the options.
 
-import { appendFileSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { appendFileSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { execFileSync } from "node:child_process";
 import { arch, platform, tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -69,6 +69,13 @@ function fetched(name) {
     const command = ["run", "--quiet", "--bin", "fetch-model", "--", name];
     const path = execFileSync("cargo", command, { cwd: ROOT, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
     return path.trim();
+}
+
+/** The GGUF file of a model's folder. */
+function ggufOf(folder) {
+    const file = readdirSync(folder).find((name) => name.endsWith(".gguf"));
+    if (!file) throw new Error(`${folder}: there is no GGUF file in it`);
+    return join(folder, file);
 }
 
 /** Prints figures and adds them to the ledger. */
@@ -154,7 +161,7 @@ else if (given.import) imported(given);
 else {
     const wanted = (kinds) => given.export || given.cases.split(",").some((name) => kinds.includes(name.split("-")[0]));
     if (wanted(["embed"])) given.minilm ??= fetched("minilm");
-    if (wanted(["prefill", "decode", "greedy"])) given.gguf ??= fetched("smollm2-135m");
+    if (wanted(["prefill", "decode", "greedy"])) given.gguf ??= ggufOf(fetched("smollm2-135m"));
     if (given.export) makeSite(given.export, { ...given, copy: true });
     else {
         const folder = mkdtempSync(join(tmpdir(), "inferencelayer-bench-"));
