@@ -3,17 +3,7 @@
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-import { TOOLS } from "./paths.mjs";
-
-const FLAGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-unsafe-webgpu",
-];
+import { FLAGS, TOOLS, WEBGPU } from "../chromium.mjs";
 
 /** Adapters that need no GPU. */
 const BINARIES = {
@@ -28,7 +18,7 @@ const BINARIES = {
  */
 export async function launch(adapter, flags) {
     const { chromium } = createRequire(join(TOOLS, "package.json"))("playwright-core");
-    return chromium.launch({ executablePath: BINARIES[adapter] ?? adapter, args: [...FLAGS, ...flags] });
+    return chromium.launch({ executablePath: BINARIES[adapter] ?? adapter, args: [...FLAGS, WEBGPU, ...flags] });
 }
 
 /**

@@ -2,15 +2,15 @@
 
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
-import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
+import { TOOLS } from "../chromium.mjs";
+
+export { TOOLS };
+
 export const BENCH = dirname(fileURLToPath(import.meta.url));
 export const ROOT = join(BENCH, "../../..");
-export const TOOLS =
-    process.env.INFERENCELAYER_TOOLS ??
-    join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "inferencelayer/tools");
 
 /** Peers, in the versions that were compared. */
 export const PEERS = { "@huggingface/transformers": "4.3.2", "@wllama/wllama": "3.13.0" };

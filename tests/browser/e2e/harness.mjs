@@ -3,29 +3,20 @@
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
-import { homedir, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
+import { FLAGS, TOOLS, WEBGPU } from "../chromium.mjs";
 import { Server } from "./server.mjs";
+
+export { TOOLS };
 
 export const ROOT = join(dirname(fileURLToPath(import.meta.url)), "../../..");
 export const FIXTURES = join(ROOT, "tests/fixtures");
-export const TOOLS =
-    process.env.INFERENCELAYER_TOOLS ??
-    join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "inferencelayer/tools");
 const { chromium } = createRequire(join(TOOLS, "package.json"))("playwright-core");
 
 const BINARY = process.env.INFERENCELAYER_CHROMIUM ?? "/usr/bin/chromium";
-const FLAGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-];
-const WEBGPU = "--enable-unsafe-webgpu";
 
 /** A folder that is deleted when the tests end. */
 export function scratch(name) {

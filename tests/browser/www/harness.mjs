@@ -2,33 +2,23 @@
 
 import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { homedir, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { Handler } from "../../../www/server/http.mjs";
 import { Models } from "../../../www/server/models.mjs";
 import { Site } from "../../../www/server/site.mjs";
+import { FLAGS, TOOLS, WEBGPU } from "../chromium.mjs";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 export const ROOT = join(HERE, "../../..");
 export const FIXTURES = join(ROOT, "tests/fixtures");
 export const MOCK = join(HERE, "mock");
 export const DIST = join(ROOT, "web/dist");
-const TOOLS = process.env.INFERENCELAYER_TOOLS ?? join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "inferencelayer/tools");
 const tools = createRequire(join(TOOLS, "package.json"));
 const { chromium } = tools("playwright-core");
 export const AXE = tools.resolve("axe-core/axe.min.js");
-
-const FLAGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-unsafe-webgpu",
-];
 
 /** A folder that is deleted when the tests end. */
 export function scratch(name) {
@@ -69,7 +59,7 @@ export async function serve(packed = MOCK, folder = modelFolder()) {
 }
 
 export function launch() {
-    return chromium.launch({ executablePath: process.env.INFERENCELAYER_CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
+    return chromium.launch({ executablePath: process.env.INFERENCELAYER_CHROMIUM ?? "/usr/bin/chromium", args: [...FLAGS, WEBGPU] });
 }
 
 /**
